@@ -7,11 +7,11 @@ class InProcess:
     def share(self, value):
         return value
 
-    def each(self, stage, function, calls, progress=None):
+    def each(self, stage, function, calls, progress=None, n_done=0):
         for number, arguments in enumerate(calls):
             yield number, function(*arguments)
             if progress is not None:
-                progress(stage, number + 1, len(calls))
+                progress(stage, n_done + number + 1, n_done + len(calls))
 
     def merged(self, stage, function, calls, merge, k, progress=None):
         merged = []

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypedDict
 
@@ -107,30 +108,27 @@ class TextStore:
     def _opened(self, path: Path) -> Index:
         index = Index.open(path)
         try:
-            self._check_hasher(index)
-            self._adopt_columns(index)
+            self._adopt(index)
         except BaseException:
             index.close()
             raise
         return index
 
-    def _check_hasher(self, index: Index) -> None:
+    def _adopt(self, index: Index) -> None:
+        """Check that an index holds texts, with codes as the hasher makes them, and take its columns."""
         wanted = getattr(self._hasher, "n_bits", None)
         if wanted not in (None, index.hasher.n_bits):
             raise DataError(
                 f"the codes in {index.path} have {index.hasher.n_bits} bits, got a hasher of {wanted}; leave out the "
                 "hasher, or build a new store with it"
             )
-
-    def _adopt_columns(self, index: Index) -> None:
-        found = index.info()["columns"]
+        found, metric = index.info()["columns"], index.info()["metric"]
         if not found and not len(index):  # nothing was added yet, or everything was removed
             return
-        if found[:2] != [TEXT, METADATA] or index.info()["metric"] != _COSINE.name:
+        if found[:2] != [TEXT, METADATA] or metric != _COSINE.name:
             raise DataError(
                 f"the index in {index.path} holds no texts, got the columns {', '.join(found) or '(none)'} and the "
-                f"metric {index.info()['metric']}, expected {TEXT}, {METADATA} and cosine; "
-                "give the folder of a store of texts"
+                f"metric {metric}, expected {TEXT}, {METADATA} and cosine; give the folder of a store of texts"
             )
         schema = index.get(index.ids[:0]).schema
         if not set(self._schema) <= set(schema):
@@ -174,23 +172,18 @@ class TextStore:
         index = self._made_for(floats)
         index.upsert(floats[last], [names[place] for place in last], table.take(last))
         self._words = None
-        self._join_segments(index)
+        # after about √n small additions, so that neither they nor searches become slow
+        if index.info()["segments"] > max(_FEWEST_SEGMENTS, len(index) ** 0.5):
+            index.compact()
         return names
 
     def _made_for(self, vectors: npt.NDArray[Any]) -> Index:
         with self._lock:
             if self._index is None:
                 hasher = _fitted(self._hasher, _COSINE.prepare(vectors))
-                if self._path is None:
-                    self._index = Index(hasher, partitions=self._partitions, metric=_COSINE)
-                else:
-                    self._index = Index.create(self._path, hasher, partitions=self._partitions, metric=_COSINE)
+                make = Index if self._path is None else partial(Index.create, self._path)
+                self._index = make(hasher, partitions=self._partitions, metric=_COSINE)
             return self._index
-
-    def _join_segments(self, index: Index) -> None:
-        """Compact after about √n small additions, so that neither they nor searches become slow."""
-        if index.info()["segments"] > max(_FEWEST_SEGMENTS, len(index) ** 0.5):
-            index.compact()
 
     def _table(
         self, texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]], names: Sequence[str]

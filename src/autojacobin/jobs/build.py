@@ -86,12 +86,11 @@ def build_index(
         missing = [chunk for chunk in chunks if chunk not in done]
         settings = (str(job.model), str(job.path), bool(keep_vectors))
         calls = [(chunk, *settings, str(job.record_path(chunk))) for chunk in missing]
-        counted = _with_offset(progress, len(done))
-        for number, records in workers.each("building", _write_and_record, calls, counted):
+        for number, records in workers.each("building", _write_and_record, calls, progress, len(done)):
             done[missing[number]] = records
         records = tuple(record for chunk in chunks for record in done[chunk])
         adopt_segments(folder, job.path, records, hasher, bool(keep_vectors))
-        job.delete()
+        shutil.rmtree(job.path, ignore_errors=True)
     return n
 
 
@@ -125,8 +124,7 @@ def encode_files(
         paths = {chunk: job.path / f"codes-{chunk.first_id:015d}.npz" for chunk in chunks}
         missing = [chunk for chunk in chunks if job.record(chunk) is None or not paths[chunk].exists()]
         calls = [(chunk, str(job.model), str(paths[chunk]), str(job.record_path(chunk))) for chunk in missing]
-        counted = _with_offset(progress, len(chunks) - len(calls))
-        for _ in workers.each("encoding", _save_and_record, calls, counted):
+        for _ in workers.each("encoding", _save_and_record, calls, progress, len(chunks) - len(calls)):
             pass
         for stray in set(job.path.glob("codes-*.npz")).difference(paths.values()):
             stray.unlink()  # from an earlier run over more files or with other chunks
@@ -175,10 +173,6 @@ class JobFolder:
         segments = [segment for record in records if record for segment in record.get("segments", ())]
         return {file["name"] for segment in segments for file in segment["files"].values()}
 
-    def delete(self) -> None:
-        """Delete the folder and everything in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
     def _check_settings(self, settings: dict[str, Any]) -> None:
         """Write the settings of a new job, or raise a StorageError if the folder holds anything else than this job."""
         path = self.path / _JOB_NAME
@@ -218,13 +212,6 @@ def _plan(patterns: Patterns, hasher: Any, rows_per_chunk: int) -> list[Chunk]:
     return cut_into_chunks(inputs, rows_per_chunk)
 
 
-def _with_offset(progress: Progress | None, done: int) -> Progress | None:
-    """Progress that includes the tasks of an earlier run."""
-    if progress is None:
-        return None
-    return lambda stage, now, total: progress(stage, done + now, done + total)
-
-
 def _is_finished(path: str, job: JobFolder) -> bool:
     """Whether an earlier run finished the index; what it left in the folder of the job is deleted."""
     named = index_files(path)
@@ -232,7 +219,7 @@ def _is_finished(path: str, job: JobFolder) -> bool:
         return False
     if named.isdisjoint(job.files()):  # names are unique, so a common one proves that this job made the index
         raise StorageError(f"{path} holds an index already; give another path, or add to it with Index.add")
-    job.delete()
+    shutil.rmtree(job.path, ignore_errors=True)
     return True
 
 

@@ -99,12 +99,12 @@ class Workers:
         function: Callable[..., Any],
         calls: Sequence[tuple[Any, ...]],
         progress: Progress | None = None,
+        n_done: int = 0,
     ) -> Iterator[tuple[int, Any]]:
-        """Yield the number and the result of each call, as they finish."""
-        futures = [self._submit(function, *arguments) for arguments in calls]
+        """Yield the number and the result of each call, as they finish; ``n_done`` others were finished before."""
+        futures, about = self._submitted(function, calls)
         numbers = {future.key: number for number, future in enumerate(futures)}
-        about = {future.key: str(arguments[0]) for future, arguments in zip(futures, calls, strict=True)}
-        for future in _finished(stage, futures, about, progress):
+        for future in _finished(stage, futures, about, progress, n_done):
             yield numbers[future.key], future.result()
 
     def merged(
@@ -117,8 +117,7 @@ class Workers:
         progress: Progress | None = None,
     ) -> Any:
         """Merge the results of all calls with ``merge(results, k)`` on the workers, as a tree."""
-        leaves = [self._submit(function, *arguments) for arguments in calls]
-        about = {future.key: str(arguments[0]) for future, arguments in zip(leaves, calls, strict=True)}
+        leaves, about = self._submitted(function, calls)
         level = list(leaves)
         while len(level) > 1:
             groups = [level[start : start + _MERGED_AT_ONCE] for start in range(0, len(level), _MERGED_AT_ONCE)]
@@ -127,6 +126,11 @@ class Workers:
             pass
         (whole,) = _finished(stage, level, {level[0].key: "the results of all chunks"}, None)
         return whole.result()
+
+    def _submitted(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> tuple[list[Any], Any]:
+        """Futures of calls, and what each works on by its key."""
+        futures = [self._submit(function, *arguments) for arguments in calls]
+        return futures, {future.key: str(call[0]) for future, call in zip(futures, calls, strict=True)}
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         # not pure: after a file has changed, the same call must not get its old result
@@ -138,13 +142,15 @@ def dask_setup(_: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _finished(stage: str, futures: list[Any], about: dict[str, str], progress: Progress | None) -> Iterator[Any]:
+def _finished(
+    stage: str, futures: list[Any], about: dict[str, str], progress: Progress | None, n_done: int = 0
+) -> Iterator[Any]:
     """Yield futures as they finish and release each; raise the error of the first that failed."""
     completed = importlib.import_module("distributed").as_completed(futures)
-    total = len(futures)
+    total = n_done + len(futures)
     futures.clear()
     try:
-        for number, future in enumerate(completed, 1):
+        for number, future in enumerate(completed, n_done + 1):
             if future.status != "finished":
                 raise _error_of(future, about[future.key])
             yield future

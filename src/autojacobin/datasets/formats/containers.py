@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.datasets.formats.flat import HEAD_BYTES, npy_header, npy_layout
-from autojacobin.datasets.formats.matrices import DecodedVectors, Matrix, Vectors, chosen_part
+from autojacobin.datasets.formats.matrices import Matrix, Vectors, chosen_part
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, spooled
 from autojacobin.errors import DataError, FormatError, import_extra
 
@@ -106,15 +106,15 @@ def _opened_dataset(source: Source, file: Any, label: str) -> Vectors:
     if max(size, chunk) > _LARGEST_RATIO * len(source):
         what = f"{label!r} of {size} bytes in chunks of {chunk} in a file of {len(source)} bytes"
         raise damaged(source.path, "HDF5", f"{what}, more than it can hold")
-    return _HDF5Vectors(source, file, dataset)
+    return Vectors(source.path, "hdf5", _HDF5Rows(source, file, dataset))
 
 
-class _HDF5Vectors(DecodedVectors):
+class _HDF5Rows:
     """Reads slices of a dataset that is stored in chunks."""
 
     def __init__(self, source: Source, file: Any, dataset: Any) -> None:
-        super().__init__(source.path, "hdf5", (int(dataset.shape[0]), int(dataset.shape[1])), dataset.dtype)
-        self._file, self._dataset = file, dataset
+        self.shape, self.dtype, self.close = dataset.shape, dataset.dtype, file.close
+        self._path, self._dataset = source.path, dataset
         self._checked: set[tuple[int, int]] = set()
         self._chunk_bytes = int(np.prod(dataset.chunks or (0,), dtype=object)) * dataset.id.get_type().get_size()
         created = dataset.id.get_create_plist()
@@ -130,12 +130,13 @@ class _HDF5Vectors(DecodedVectors):
             if wrong is not None:
                 raise self._short(wrong.chunk_offset[0], wrong.size)
 
-    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        rows = np.zeros((stop - start, self.shape[1]), self.dtype)  # HDF5 need not fill in what was never written
-        with clear_foreign_errors(self.path, "HDF5"):
+    def __getitem__(self, wanted: slice) -> npt.NDArray[Any]:
+        # HDF5 need not fill in what was never written
+        rows = np.zeros((wanted.stop - wanted.start, self.shape[1]), self.dtype)
+        with clear_foreign_errors(self._path, "HDF5"):
             if self._filters:
-                self._check_chunks(start, stop)
-            self._dataset.read_direct(rows, np.s_[start:stop])
+                self._check_chunks(wanted.start, wanted.stop)
+            self._dataset.read_direct(rows, wanted)
         return rows
 
     def _check_chunks(self, start: int, stop: int) -> None:
@@ -163,12 +164,7 @@ class _HDF5Vectors(DecodedVectors):
             self._checked.add(place)
 
     def _short(self, row: int, size: int) -> FormatError:
-        return damaged(self.path, "HDF5", f"{size} bytes in the chunk at row {row}, expected {self._chunk_bytes}")
-
-    def close(self) -> None:
-        with self._lock:
-            super().close()
-            self._file.close()
+        return damaged(self._path, "HDF5", f"{size} bytes in the chunk at row {row}, expected {self._chunk_bytes}")
 
 
 def write_hdf5(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
@@ -202,23 +198,23 @@ def open_parquet(source: Source, part: str | None) -> Vectors:
     with clear_foreign_errors(source.path, "Parquet"):
         file = parquet.ParquetFile(source.path, memory_map=True)
         try:
-            rows = file.metadata.num_rows
             columns = {
-                field.name: f"{field.type}, {rows} rows"
+                field.name: f"{field.type}, {file.metadata.num_rows} rows"
                 for field in file.schema_arrow
                 if _number_type(field.type) is not None
             }
-            return _ParquetVectors(source, file, chosen_part(source, part, columns, "column"))
+            rows = _ParquetRows(source, file, chosen_part(source, part, columns, "column"))
+            return Vectors(source.path, "parquet", rows)
         except BaseException:
             file.close()
             raise
 
 
-class _ParquetVectors(DecodedVectors):
+class _ParquetRows:
     """Reads row groups, and keeps the last one decoded."""
 
     def __init__(self, source: Source, file: Any, label: str) -> None:
-        self._file, self._label = file, label
+        self._path, self._file, self._label, self.close = source.path, file, label, file.close
         groups = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
         self._starts = [0, *itertools.accumulate(groups)]
         self._kept: tuple[int, npt.NDArray[Any]] = (-1, np.empty(0))
@@ -234,44 +230,35 @@ class _ParquetVectors(DecodedVectors):
         width = 0 if first is None or first.null_count else len(first.flatten())
         if width < 1:
             raise damaged(source.path, "Parquet", f"no number in row 0 of {label!r}, expected a vector")
-        super().__init__(source.path, "parquet", (n, width), dtype)
+        self.shape, self.dtype = (n, width), dtype
 
-    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+    def __getitem__(self, rows: slice) -> npt.NDArray[Any]:
         parts = [np.empty((0, self.shape[1]), self.dtype)]
         for number, (first, end) in enumerate(itertools.pairwise(self._starts)):
-            if first < stop and start < end:
-                parts.append(self._group(number)[max(0, start - first) : stop - first])
+            if first < rows.stop and rows.start < end:
+                parts.append(self._group(number, end - first)[max(0, rows.start - first) : rows.stop - first])
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
-    def _group(self, number: int) -> npt.NDArray[Any]:
+    def _group(self, number: int, expected: int) -> npt.NDArray[Any]:
         if self._kept[0] != number:
-            with clear_foreign_errors(self.path, "Parquet"):
+            with clear_foreign_errors(self._path, "Parquet"):
                 table = self._file.read_row_group(number, columns=[self._label], use_threads=False)
-                rows = self._decoded_lists(table.column(self._label).chunks)
-            expected = self._starts[number + 1] - self._starts[number]
+                parts = [self._decoded(chunk) for chunk in table.column(self._label).chunks]
+            rows = np.concatenate([np.empty((0, self.shape[1]), self.dtype), *parts]).astype(self.dtype, copy=False)
             if len(rows) != expected:
-                raise damaged(self.path, "Parquet", f"{len(rows)} rows in row group {number}, expected {expected}")
+                raise damaged(self._path, "Parquet", f"{len(rows)} rows in row group {number}, expected {expected}")
             self._kept = (number, rows)
         return self._kept[1]
 
-    def _decoded_lists(self, chunks: list[Any]) -> npt.NDArray[Any]:
-        width, parts = self.shape[1], [np.empty((0, self.shape[1]), self.dtype)]
-        for lists in map(_plain, chunks):
-            lengths = set(lists.value_lengths().unique().to_pylist())
-            numbers = lists.flatten()
-            if lengths - {width} or numbers.null_count or lists.null_count:
-                raise FormatError(
-                    f"{self.path} holds nulls, or lists of other lengths, in {self._label!r}, expected {width} numbers "
-                    "as in every row; fill in or leave out such rows, and write the file again"
-                )
-            parts.append(numbers.to_numpy(zero_copy_only=False).reshape(-1, width))
-        return np.concatenate(parts).astype(self.dtype, copy=False)
-
-    def close(self) -> None:
-        with self._lock:
-            super().close()
-            self._file.close()
-            self._kept = (-1, np.empty(0))
+    def _decoded(self, chunk: Any) -> npt.NDArray[Any]:
+        lists, width = _plain(chunk), self.shape[1]
+        numbers = lists.flatten()
+        if set(lists.value_lengths().unique().to_pylist()) - {width} or numbers.null_count or lists.null_count:
+            raise FormatError(
+                f"{self._path} holds nulls, or lists of other lengths, in {self._label!r}, expected {width} numbers "
+                "as in every row; fill in or leave out such rows, and write the file again"
+            )
+        return numbers.to_numpy(zero_copy_only=False).reshape(-1, width)
 
 
 def _plain(array: Any) -> Any:

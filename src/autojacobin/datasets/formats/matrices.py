@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,18 @@ from autojacobin.errors import DataError, DataTypeError, FormatError
 
 _BYTES_PER_BLOCK = 2**24
 _EXACT_INTEGERS = 2**53  # up to here float64 holds every whole number
+
+
+class Rows(Protocol):
+    """Rows that have to be decoded, slice by slice."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, rows: slice) -> npt.NDArray[Any]: ...
+
+    def close(self) -> None:
+        """Close the file."""
 
 
 class Vectors:
@@ -43,14 +55,14 @@ class Vectors:
     """
 
     ndim = 2
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
     names: list[str] | None = None
     _closed = False
 
-    def __init__(self, path: Path, format: str, array: npt.NDArray[Any]) -> None:
-        self.path, self.format, self._array = path, format, array
-        self.shape, self.dtype = (array.shape[0], array.shape[1]), array.dtype
+    def __init__(self, path: Path, format: str, rows: npt.NDArray[Any] | Rows) -> None:
+        self.path, self.format, self._source = path, format, rows
+        self.shape, self.dtype = (int(rows.shape[0]), int(rows.shape[1])), rows.dtype
+        self._array = rows if isinstance(rows, np.ndarray) else None
+        self._lock = threading.RLock()  # the libraries that decode do not support several threads in one file
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -84,7 +96,10 @@ class Vectors:
 
     def close(self) -> None:
         """Close the file; arrays that were returned stay valid."""
-        self._closed, self._array = True, np.empty((0, 0))
+        with self._lock:
+            if not isinstance(self._source, np.ndarray):
+                self._source.close()
+            self._closed, self._source, self._array = True, np.empty((0, 0)), None
 
     def __enter__(self) -> Vectors:
         self._check_open()
@@ -98,39 +113,16 @@ class Vectors:
             raise DataError(f"the vectors of {self.path} are closed; open them again with open_vectors")
 
     def _rows(self, start: int, stop: int) -> npt.NDArray[Any]:
-        return self._array[start:stop]
-
-    def _whole(self) -> npt.NDArray[Any]:
-        return self._array
-
-
-class DecodedVectors(Vectors):
-    """Rows that have to be decoded.
-
-    For anything else than slices, all rows are decoded once into an unnamed temporary file, which is mapped. So they
-    need not fit into memory.
-    """
-
-    def __init__(self, path: Path, format: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
-        self.path, self.format, self.shape, self.dtype = path, format, shape, dtype
-        self._decoded: npt.NDArray[Any] | None = None
-        self._lock = threading.RLock()  # the libraries do not support several threads in one file
-
-    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Decode rows from ``start`` to ``stop``."""
-        raise NotImplementedError
-
-    def _rows(self, start: int, stop: int) -> npt.NDArray[Any]:
         with self._lock:
-            return self._read(start, stop) if self._decoded is None else self._decoded[start:stop]
+            return (self._source if self._array is None else self._array)[start:stop]
 
     def _whole(self) -> npt.NDArray[Any]:
         with self._lock:
-            if self._decoded is None:
+            if self._array is None:
                 spans = steps(self.shape[0], rows_per_block(self.shape[1], self.dtype))
-                blocks = (np.ascontiguousarray(self._read(*span)) for span in spans)
-                self._decoded = spooled(blocks, f"decode {self.path}").view(self.dtype).reshape(self.shape)
-            return self._decoded
+                blocks = (np.ascontiguousarray(self._rows(*span)) for span in spans)
+                self._array = spooled(blocks, f"decode {self.path}").view(self.dtype).reshape(self.shape)
+            return self._array
 
 
 def rows_per_block(width: int, dtype: np.dtype[Any]) -> int:
