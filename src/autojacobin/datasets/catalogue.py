@@ -73,9 +73,9 @@ def fetch_set(name: str, folder: str | os.PathLike[str] | None = None, progress:
     """
     entry = _entry(name)
     if not is_here(name, folder):
-        if not entry.files:
-            raise DataError(_by_hand(entry, data_folder(folder) / name))
         target = data_folder(folder) / name
+        if not entry.files:
+            raise DataError(_by_hand(entry, target))
         with clear_os_errors(f"make the folder {target}", "choose another one with --data or AUTOJACOBIN_DATA"):
             target.mkdir(parents=True, exist_ok=True)
         for remote in entry.files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,15 @@ from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets.vector_files import FORMATS, by_name, open_vectors
 from autojacobin.errors import DataError, FormatError, StorageError
 
-_ROLES = {
-    "train": ("learn", "train"),
-    "base": ("base",),
-    "queries": ("query", "queries", "test"),
-    "truth": ("groundtruth", "truth", "neighbors"),
-    "base_patches": ("base_patches",),
-    "query_patches": ("query_patches", "queries_patches"),
+_NAMES = {
+    "train": "learn|train",
+    "base": "base",
+    "queries": "query|queries|test",
+    "truth": "groundtruth|truth|neighbors",
+    "base_patches": "base_patches",
+    "query_patches": "query_patches|queries_patches",
 }
+_ROLES = {role: re.compile(f"(?:.*[_.-])?(?:{names})", re.DOTALL) for role, names in _NAMES.items()}
 _MOST_QUERIES, _MOST_TRAINING = 1_000, 10_000
 
 
@@ -80,7 +82,9 @@ def find_parts(folder: Path) -> dict[str, Path]:
     """Find the files of a set in a folder, or in the only folder inside it, by what they hold; or raise a DataError."""
     found: dict[str, Path] = {}
     for file in _files(folder):
-        role = _role_of(file)
+        format, packed = by_name(file)
+        stem = Path(file.stem).stem if packed else file.stem
+        role = next((role for role, pattern in _ROLES.items() if format and pattern.fullmatch(stem)), None)
         if role is None:
             continue
         if role in found:
@@ -113,17 +117,6 @@ def open_parts(name: str, description: str, parts: Mapping[str, Path]) -> Vector
         arrays["truth"] = truth.astype(np.int64)  # text files are read as floats
     _check_together(name, arrays)
     return VectorSet(name, description, **arrays, source=str(parts["base"].parent))
-
-
-def _role_of(file: Path) -> str | None:
-    format, packed = by_name(file)
-    if format is None:
-        return None
-    stem = Path(file.stem).stem if packed else file.stem
-    for role, names in _ROLES.items():
-        if any(stem == name or stem.endswith((f"_{name}", f"-{name}", f".{name}")) for name in names):
-            return role
-    return None
 
 
 def _files(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.parallel import Progress
-from autojacobin.datasets.descriptors import PLACE, SiftFeatures, cut_patches, opencv, read_picture, sift
+from autojacobin.datasets.descriptors import PLACE, cut_patches, opencv, read_picture, sift
 from autojacobin.datasets.pictures import feature_table
 from autojacobin.datasets.prepared import open_prepared
 from autojacobin.errors import DataError, MissingExtraError
@@ -26,6 +26,7 @@ _FROM_SCIKIT_LEARN = ("china.jpg", "flower.jpg")
 _FEATURES = "features.csv"
 _SIDE = 6  # of a patch, in sizes of its feature
 _PATCHES = {"base": "base_patches", "queries": "query_patches"}
+_PLACES = {"base": "base_places", "queries": "query_places"}
 
 
 @dataclass(frozen=True)
@@ -49,18 +50,11 @@ class Recipe:
 # cameraman have no counterpart in the base.
 PHOTOS = Recipe(
     train=(
-        "astronaut.png",
-        "brick.png",
-        "coffee.png",
-        "coins.png",
-        "flower.jpg",
-        "gravel.png",
-        "moon.png",
-        "rocket.jpg",
+        "astronaut.png", "brick.png", "coffee.png", "coins.png", "flower.jpg", "gravel.png", "moon.png", "rocket.jpg",
     ),
     base=("china.jpg", "grass.png", "hubble_deep_field.jpg", "ihc.png", "motorcycle_left.png", "retina.jpg"),
     queries=(("camera.png", 200), ("chelsea.png", 200), ("motorcycle_right.png", 600)),
-)
+)  # fmt: skip
 
 
 def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]:
@@ -90,10 +84,7 @@ def open_places(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[An
                 place = line["picture"], float(line["x"]), float(line["y"]), _SIDE * float(line["size"])
                 rows[line["part"]].append(place)
     fields = [("picture", "U40"), ("x", "f4"), ("y", "f4"), ("side", "f4")]
-    return {
-        f"{_PATCHES[part].removesuffix('_patches')}_places": np.array(places, dtype=fields)
-        for part, places in rows.items()
-    }
+    return {_PLACES[part]: np.array(places, dtype=fields) for part, places in rows.items()}
 
 
 def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Recipe = PHOTOS) -> None:
@@ -122,7 +113,10 @@ def _gather(recipe: Recipe, progress: Progress | None) -> dict[str, npt.NDArray[
     for done, (part, name, wanted) in enumerate(photographs):
         report("describing photographs", done, len(photographs))
         picture = read_photograph(name)
-        features = _unseen(sift(picture, contrast=recipe.contrast, layers=recipe.layers), seen)
+        features = sift(picture, contrast=recipe.contrast, layers=recipe.layers)
+        keys = [vector.tobytes() for vector in features.vectors]
+        features = features[np.array([key not in seen for key in keys], dtype=bool)]
+        seen.update(keys)
         if len(features) > wanted:
             features = features[np.arange(wanted) * len(features) // wanted]  # evenly spread
         rows = np.empty(len(features), [("photograph", "U40"), ("vector", "u1", 128), ("place", PLACE), patch])
@@ -152,13 +146,6 @@ def read_photograph(name: str) -> npt.NDArray[np.uint8]:
             f"{metadata.version(distribution)}, which should have it; reinstall it with: "
             f"pip install --force-reinstall {distribution}"
         ) from error
-
-
-def _unseen(features: SiftFeatures, seen: set[bytes]) -> SiftFeatures:
-    keys = [vector.tobytes() for vector in features.vectors]
-    new = np.array([key not in seen for key in keys], dtype=bool)
-    seen.update(keys)
-    return features[new]
 
 
 def _versions() -> dict[str, str]:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +93,16 @@ def build_set(
     as_count("patch", patch, _LARGEST_PATCH)
     if limit is not None:
         as_count("limit", limit, 2**32 - 1)
-    describer = _Describer(descriptor, limit, patch)
-    opencv("reading pictures")
+    check_kind(descriptor)
+    version = str(opencv("reading pictures").__version__)
     files, passed_over = _find_pictures(source)
     order = np.random.RandomState(seed).permutation(len(files))
     _check_target(target)
     try:
         with whole_folder(target, "give another folder, or free some space") as folder:
             shuffled = [files[i] for i in order]
-            pictures, vectors, skipped = _describe_all(shuffled, source, folder, describer, shares, progress)
+            described = partial(_described, kind=descriptor, limit=limit, patch=patch)
+            pictures, vectors, skipped = _describe_all(shuffled, source, folder, described, shares, progress)
             built = BuiltSet(target, descriptor, pictures, vectors, tuple(sorted([*passed_over, *skipped])))
             recipe = {
                 "format": 1,
@@ -109,7 +111,7 @@ def build_set(
                 "seed": int(seed),
                 "limit": None if limit is None else int(limit),
                 "patch": int(patch),
-                "versions": {"opencv": str(opencv("reading pictures").__version__), "numpy": np.__version__},
+                "versions": {"opencv": version, "numpy": np.__version__},
                 "pictures": built.pictures,
                 "vectors": built.vectors,
                 "skipped": [list(pair) for pair in built.skipped],
@@ -120,23 +122,16 @@ def build_set(
     return built
 
 
-class _Describer:
-    """Gives the vectors of a picture, their places in it, and a small picture for each."""
-
-    def __init__(self, kind: str, limit: int | None, patch: int) -> None:
-        check_kind(kind)
-        self.kind, self.limit, self.patch = kind, limit, patch
-        self.dtype, self.width = {"sift": ("u1", 128), "gist": ("<f4", 960), "wavelet": ("<f4", 128)}[kind]
-        self.patch_shape = (patch, patch) if kind == "sift" else (patch, patch, 3)
-
-    def __call__(self, picture: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        if self.kind == "sift":
-            features = sift(picture, limit=self.limit)
-            return features.vectors, features.places, cut_patches(picture, features.places, self.patch)
-        height, width = picture.shape[:2]
-        whole = np.array([((width - 1) / 2, (height - 1) / 2, min(height, width), 0, 0)], PLACE)
-        thumbnail = np.round(as_square(picture, self.patch)).astype(np.uint8)
-        return describe(picture, self.kind), whole, thumbnail[None]
+def _described(path: Path, kind: str, limit: int | None, patch: int) -> tuple[npt.NDArray[Any], ...]:
+    """Give the vectors of a picture, their places in it, and a small picture for each."""
+    picture = read_picture(path)
+    if kind == "sift":
+        features = sift(picture, limit=limit)
+        return features.vectors, features.places, cut_patches(picture, features.places, patch)
+    height, width = picture.shape[:2]
+    whole = np.array([((width - 1) / 2, (height - 1) / 2, min(height, width), 0, 0)], PLACE)
+    thumbnail = np.round(as_square(picture, patch)).astype(np.uint8)
+    return describe(picture, kind), whole, thumbnail[None]
 
 
 def _find_pictures(folder: Path) -> tuple[list[Path], list[tuple[str, str]]]:
@@ -162,26 +157,28 @@ def _describe_all(
     files: list[Path],
     source: Path,
     folder: Path,
-    describer: _Describer,
+    described: Callable[[Path], tuple[npt.NDArray[Any], ...]],
     shares: tuple[float, ...],
     progress: Progress | None,
 ) -> tuple[dict[str, int], dict[str, int], list[tuple[str, str]]]:
     """Write the vectors and patches of all pictures, each into one part; count pictures and vectors of the parts."""
-    pictures, skipped = dict.fromkeys(PARTS, 0), []
+    pictures, vectors, skipped = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0), []
+    arrays: dict[str, GrowingArray] = {}
     with ExitStack() as stack:
 
-        def growing(name: str, dtype: Any, shape: tuple[int, ...]) -> GrowingArray:
-            return stack.enter_context(GrowingArray(folder / f"{name}.npy", dtype, shape))
+        def append(name: str, rows: npt.NDArray[Any]) -> None:
+            if name not in arrays:
+                array = GrowingArray(folder / f"{name}.npy", rows.dtype, rows.shape[1:])
+                arrays[name] = stack.enter_context(array)
+            arrays[name].append(rows)
 
-        vectors = {part: growing(part, describer.dtype, (describer.width,)) for part in PARTS}
-        patches = {part: growing(f"{part}_patches", "u1", describer.patch_shape) for part in PARTS[1:]}
         table = stack.enter_context(feature_table(folder / "pictures.csv"))
         for done, file in enumerate(files):
             if progress is not None:
                 progress("describing pictures", done, len(files))
             name = file.relative_to(source).as_posix()
             try:
-                rows, places, small = describer(read_picture(file))
+                rows, places, small = described(file)
             except DataError as error:
                 skipped.append((name, str(error)))
                 continue
@@ -189,11 +186,12 @@ def _describe_all(
                 skipped.append((name, "no features were found in it"))
                 continue
             part = _next_part(pictures, shares)
-            table(part, vectors[part].rows, itertools.repeat(name, len(rows)), places)
-            vectors[part].append(rows)
-            if part in patches:
-                patches[part].append(small)
+            table(part, vectors[part], itertools.repeat(name, len(rows)), places)
+            append(part, rows)
+            if part != "learn":
+                append(f"{part}_patches", small)
             pictures[part] += 1
+            vectors[part] += len(rows)
     if progress is not None:
         progress("describing pictures", len(files), len(files))
     if not all(pictures.values()):
@@ -202,7 +200,7 @@ def _describe_all(
             f"a set needs at least {len(PARTS)} pictures that can be described, got {sum(pictures.values())} "
             f"of {len(files)} in {source}{why}"
         )
-    return pictures, {part: array.rows for part, array in vectors.items()}, skipped
+    return pictures, vectors, skipped
 
 
 def _next_part(pictures: dict[str, int], shares: tuple[float, ...]) -> str:
