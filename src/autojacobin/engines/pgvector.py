@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -11,11 +12,17 @@ import numpy as np
 
 from autojacobin.codes import Codes
 from autojacobin.engines.contract import Distances, Engine, Floats, Hits, IdKind, Ids
-from autojacobin.engines.postgres import TableLayout, connect, psycopg_package, translated_errors
-from autojacobin.errors import DataError, StorageError
+from autojacobin.engines.postgres import connect, install_extension, psycopg_package, translated_errors
+from autojacobin.errors import DataError, DataTypeError, StorageError
 from autojacobin.search.arguments import as_count
 
 _LARGEST_EF_SEARCH = 1000
+_MOST_FEATURES = 16_000
+_LONGEST_NAME = 63
+_COLUMNS = """
+    SELECT attname, format_type(atttypid, atttypmod)
+    FROM pg_attribute WHERE attrelid = to_regclass({table_name}) AND attnum > 0 AND NOT attisdropped
+"""
 _NEAREST = "SELECT {distance} AS distance, id FROM {table} ORDER BY distance LIMIT %(k)s"
 _NEAREST_BY_INDEX = """
     SELECT (code <~> %(code)s)::integer, id FROM {table} ORDER BY code <~> %(code)s LIMIT %(k)s
@@ -89,14 +96,24 @@ class PgVector(Engine):
         id_kind: IdKind = "integer",
     ) -> None:
         super().__init__(n_bits, n_features, id_kind=id_kind)
-        id_type = "bigint" if id_kind == "integer" else "text"
-        self._table = TableLayout(table, self.n_bits, self.n_features, vector_type, bool(plain), id_type)
+        _check_name(table)
+        if vector_type not in ("vector", "halfvec"):
+            raise DataError(f"vector_type must be 'vector' or 'halfvec', got {vector_type!r}")
+        if self.n_features is not None and not plain and self.n_features > _MOST_FEATURES:
+            raise DataError(
+                f"a {vector_type} of pgvector has at most {_MOST_FEATURES} features, got {self.n_features}; "
+                "leave the vectors out, or pass plain=True, which keeps them in arrays"
+            )
+        self.table, self._plain, self._vector_type = table, bool(plain), "real[]" if plain else vector_type
+        self._columns = {"id": "bigint" if id_kind == "integer" else "text", "code": f"bit({self.n_bits})"}
+        if self.n_features is not None:
+            self._columns["vector"] = "real[]" if plain else f"{vector_type}({self.n_features})"
         self._dsn, self._lock = dsn, RLock()
         self._connection = connect(dsn)
         try:
-            with self._locked():
-                self._table.prepare(self._connection)
             self._parts = self._statement_parts()
+            with self._locked():
+                self._prepare()
         except BaseException:
             self._connection.close()
             raise
@@ -126,9 +143,7 @@ class PgVector(Engine):
         else:
             effort = as_count("ef_search", ef_search, _LARGEST_EF_SEARCH, "its limit")
         if not self._has_index():
-            raise DataError(
-                f"the table {self._table.name} has no index for approximate search; call create_index first"
-            )
+            raise DataError(f"the table {self.table} has no index for approximate search; call create_index first")
         if not len(checked):
             return super().search(checked, wanted)
         distances, ids = self._search_by_index(checked, wanted, effort)
@@ -147,7 +162,7 @@ class PgVector(Engine):
             Length of the candidate list while the index is made, from 2 m to 1000.
         """
         self._check_open()
-        if self._table.plain:
+        if self._plain:
             raise DataError("an index for approximate search needs pgvector, got plain=True; open the table without it")
         links = as_count("m", m, 100, "the limit of pgvector")
         effort = as_count("ef_construction", ef_construction, 1000, "the limit of pgvector")
@@ -163,14 +178,14 @@ class PgVector(Engine):
 
         columns: list[Any] = [ids.tolist(), _as_bits(codes)]
         kinds = ["int8" if self.id_kind == "integer" else "text", "bit"]
-        if vectors is not None and self._table.plain:
+        if vectors is not None and self._plain:
             columns.append(vectors.tolist())
             kinds.append("float4[]")
         elif vectors is not None:
-            if self._table.stored_as == "halfvec":
+            if self._vector_type == "halfvec":
                 _check_half_precision(vectors)
-            columns.append(map(HalfVector if self._table.stored_as == "halfvec" else Vector, vectors))
-            kinds.append(self._table.stored_as)
+            columns.append(map(HalfVector if self._vector_type == "halfvec" else Vector, vectors))
+            kinds.append(self._vector_type)
         with self._locked(), self._connection.transaction(), self._connection.cursor() as cursor:
             self._execute("CREATE TEMP TABLE autojacobin_incoming ({layout}) ON COMMIT DROP")
             into = self._composed("COPY pg_temp.autojacobin_incoming ({columns}) FROM STDIN (FORMAT binary)")
@@ -215,20 +230,43 @@ class PgVector(Engine):
 
     # Statements
 
+    def _prepare(self) -> None:
+        """Check the server and the table, whose other columns do not matter; make the table if it does not exist."""
+        from pgvector.psycopg import register_vector
+        from pgvector.psycopg.bit import register_bit_info
+
+        if self._plain:
+            bits = psycopg_package().types.TypeInfo.fetch(self._connection, "bit")
+            register_bit_info(self._connection, bits)
+        else:
+            install_extension(self._connection)
+            register_vector(self._connection)
+        found = dict(self._execute(_COLUMNS).fetchall())
+        if not found:
+            self._execute("CREATE TABLE IF NOT EXISTS {table} ({layout}, PRIMARY KEY (id))")
+            return
+        there = {name: kind for name, kind in found.items() if name in ("id", "code", "vector")}
+        if there != self._columns:
+            raise DataError(
+                f"the table {self.table} has another layout, got {_listed(there)}, expected {_listed(self._columns)}; "
+                "open it as it was made, or choose another name"
+            )
+
     def _statement_parts(self) -> dict[str, Any]:
         """Give what the names in braces stand for in a statement."""
-        sql, table = psycopg_package().sql, self._table
-        columns = [sql.Identifier(name) for name in table.columns]
+        sql = psycopg_package().sql
+        table, columns = sql.Identifier(*self.table.split(".")), [sql.Identifier(name) for name in self._columns]
+        layout = (sql.SQL(f"{{}} {kind} NOT NULL").format(sql.Identifier(name)) for name, kind in self._columns.items())
         # Without the cast, the planner might use an approximate index for an exact search.
-        distance = "bit_count(code # %(code)s)" if table.plain else "(code <~> %(code)s)::integer"
+        distance = "bit_count(code # %(code)s)" if self._plain else "(code <~> %(code)s)::integer"
         return {
-            "table": table.identifier,
-            "table_name": sql.Literal(table.identifier.as_string(self._connection)),
+            "table": table,
+            "table_name": sql.Literal(table.as_string(self._connection)),
             "columns": sql.SQL(", ").join(columns),
             "changes": sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(column) for column in columns[1:]),
-            "layout": table.column_list(),
+            "layout": sql.SQL(", ").join(layout),
             "distance": sql.SQL(distance),
-            "id_type": sql.SQL(table.id_type),
+            "id_type": sql.SQL(self._columns["id"]),
         }
 
     def _composed(self, statement: str) -> Any:
@@ -240,7 +278,7 @@ class PgVector(Engine):
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Lock the connection, whose transactions threads would share otherwise, and translate its errors."""
-        with self._lock, translated_errors(self._connection, self._dsn, self._table.name):
+        with self._lock, translated_errors(self._connection, self._dsn, self.table):
             yield
 
     def _fetched(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
@@ -259,7 +297,7 @@ class PgVector(Engine):
                 arguments |= {"vector": vectors[row].tolist(), "candidates": candidates}
             found = self._execute(statement, arguments).fetchall()
             if len(found) != k:
-                raise _TooFewError(f"the table {self._table.name} shrank while it was searched; search again")
+                raise _TooFewError(f"the table {self.table} shrank while it was searched; search again")
             distances[row], ids[row] = zip(*found, strict=True)
         return distances, ids
 
@@ -274,6 +312,22 @@ class PgVector(Engine):
 
 class _TooFewError(StorageError):
     pass
+
+
+def _check_name(table: Any) -> None:
+    if not isinstance(table, str):
+        raise DataTypeError(f"table must be a string, got {type(table).__name__}")
+    parts = table.split(".")
+    fits = all(part and len(part.encode(errors="replace")) <= _LONGEST_NAME for part in parts)
+    if len(parts) > 2 or not fits or re.search(r"[%\0\ud800-\udfff]", table):
+        raise DataError(
+            f"table must be a name of at most {_LONGEST_NAME} bytes without %, or a schema and a name with a dot "
+            f"between them, got {table!r}"
+        )
+
+
+def _listed(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items()) or "none of the columns"
 
 
 def _as_bits(codes: Codes) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The connection to PostgreSQL, the translation of its errors, and the layout of a table of codes."""
+"""The connection to PostgreSQL, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.errors import DataError, DataTypeError, StorageError, import_extra
 
 _SECONDS_TO_CONNECT = 10
-_MOST_FEATURES = 16_000
-_LONGEST_NAME = 63
-_COLUMNS = """
-    SELECT attname, format_type(atttypid, atttypmod)
-    FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
-"""
 
 
 def psycopg_package() -> Any:
@@ -62,87 +55,8 @@ def translated_errors(connection: Any, dsn: str, table: str) -> Iterator[None]:
         raise StorageError(message) from None
 
 
-@dataclass(frozen=True)
-class TableLayout:
-    """Columns id, code and, if vectors are kept, vector. Columns that the user adds are ignored."""
-
-    name: str
-    n_bits: int
-    n_features: int | None
-    vector_type: str
-    plain: bool
-    id_type: str = "bigint"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            raise DataTypeError(f"table must be a string, got {type(self.name).__name__}")
-        parts = self.name.split(".")
-        fits = all(part and len(part.encode(errors="replace")) <= _LONGEST_NAME for part in parts)
-        if len(parts) > 2 or not fits or re.search(r"[%\0\ud800-\udfff]", self.name):
-            raise DataError(
-                f"table must be a name of at most {_LONGEST_NAME} bytes without %, or a schema and a name with a dot "
-                f"between them, got {self.name!r}"
-            )
-        if self.vector_type not in ("vector", "halfvec"):
-            raise DataError(f"vector_type must be 'vector' or 'halfvec', got {self.vector_type!r}")
-        if self.n_features is not None and not self.plain and self.n_features > _MOST_FEATURES:
-            raise DataError(
-                f"a {self.vector_type} of pgvector has at most {_MOST_FEATURES} features, got {self.n_features}; "
-                "leave the vectors out, or pass plain=True, which keeps them in arrays"
-            )
-
-    @property
-    def stored_as(self) -> str:
-        """Type of the column of vectors, without its length."""
-        return "real[]" if self.plain else self.vector_type
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Type of each column, as PostgreSQL writes it."""
-        columns = {"id": self.id_type, "code": f"bit({self.n_bits})"}
-        if self.n_features is not None:
-            columns["vector"] = self.stored_as if self.plain else f"{self.stored_as}({self.n_features})"
-        return columns
-
-    @property
-    def identifier(self) -> Any:
-        """The name, quoted."""
-        return psycopg_package().sql.Identifier(*self.name.split("."))
-
-    def prepare(self, connection: Any) -> None:
-        """Check the server and the table; make the table if it does not exist."""
-        from pgvector.psycopg import register_vector
-        from pgvector.psycopg.bit import register_bit_info
-
-        if self.plain:
-            register_bit_info(connection, psycopg_package().types.TypeInfo.fetch(connection, "bit"))
-        else:
-            _install_extension(connection)
-            register_vector(connection)
-        found = dict(connection.execute(_COLUMNS, (self.identifier.as_string(connection),)).fetchall())
-        if not found:
-            make = psycopg_package().sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY (id))")
-            connection.execute(make.format(self.identifier, self.column_list()))
-            return
-        there = {name: kind for name, kind in found.items() if name in ("id", "code", "vector")}
-        if there != self.columns:
-            raise DataError(
-                f"the table {self.name} has another layout, got {_listed(there)}, expected {_listed(self.columns)}; "
-                "open it as it was made, or choose another name"
-            )
-
-    def column_list(self) -> Any:
-        """Columns and their types, for a statement that makes a table."""
-        sql = psycopg_package().sql
-        columns = (sql.SQL(f"{{}} {kind} NOT NULL").format(sql.Identifier(name)) for name, kind in self.columns.items())
-        return sql.SQL(", ").join(columns)
-
-
-def _listed(columns: dict[str, str]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns.items()) or "none of the columns"
-
-
-def _install_extension(connection: Any) -> None:
+def install_extension(connection: Any) -> None:
+    """Make sure that the database has pgvector."""
     if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
         try:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -186,8 +100,5 @@ def _parts(dsn: Any) -> dict[str, Any]:
 def _reason(error: Any, parts: dict[str, Any]) -> str:
     # only the first part of the message, for the details quote whole rows
     text = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
-    return redacted_message(text, secrets=_secrets(parts)).rstrip(".")
-
-
-def _secrets(parts: dict[str, Any]) -> tuple[Any, ...]:
-    return parts.get("password"), parts.get("sslpassword"), os.environ.get("PGPASSWORD")
+    secrets = parts.get("password"), parts.get("sslpassword"), os.environ.get("PGPASSWORD")
+    return redacted_message(text, secrets=secrets).rstrip(".")
