@@ -238,8 +238,8 @@ def test_an_index_with_names_is_written_under_their_places():
     ("arguments", "message"),
     [
         ({"source": np.zeros((3, 8), dtype=np.uint8)}, "an Index or Codes are needed, got ndarray"),
-        ({"kind": "hnsw", "M": 1}, "M must be an integer from 2 to 2048, got 1"),
-        ({"kind": "hnsw", "M": 2**31}, "M must be an integer from 1 to 2048"),
+        ({"kind": "hnsw", "M": 1}, "M must be an integer from 2 to 2048"),
+        ({"kind": "hnsw", "M": 2**31}, "M must be an integer from 2 to 2048"),
         ({"kind": "hnsw", "ef_search": 2**40}, "ef_search must be an integer from 1 to 1048576"),
         ({"kind": "hnsw", "ef_construction": 2**31}, "ef_construction must be an integer from 1 to 1048576"),
         ({"kind": ["flat"]}, "kind must be 'flat', 'ivf' or 'hnsw', got ['flat']"),

@@ -22,10 +22,11 @@ from autojacobin.search.arguments import as_count
 
 _MOST_LINKS = 2**11  # as in other engines; the memory of a graph is proportional to it
 _MOST_IN_VIEW = 2**20  # FAISS allocates memory for so many codes in every search
-_OPTIONS: dict[str, dict[str, int | None]] = {  # the options of each kind and their largest values
+# The options of each kind, and their least and largest values. With an M of 1, FAISS would crash the process.
+_OPTIONS: dict[str, dict[str, tuple[int, int | None]]] = {
     "flat": {},
-    "ivf": {"nlist": None, "nprobe": None},
-    "hnsw": {"M": _MOST_LINKS, "ef_construction": _MOST_IN_VIEW, "ef_search": _MOST_IN_VIEW},
+    "ivf": {"nlist": (1, None), "nprobe": (1, None)},
+    "hnsw": {"M": (2, _MOST_LINKS), "ef_construction": (1, _MOST_IN_VIEW), "ef_search": (1, _MOST_IN_VIEW)},
 }
 _ROWS_PER_BLOCK = 2**16
 _TRAINING_CODES_PER_LIST = 64
@@ -203,7 +204,6 @@ class FaissEngine(Engine):
         self._faiss = _faiss_package()
         self.path = as_path(path)
         self._width = -(-self.n_bits // 8)
-        self._ordered: tuple[Ids, Ids] | None = None
         self._changed = not self.path.exists()
         if self._changed:
             if not self.path.parent.is_dir():
@@ -229,7 +229,7 @@ class FaissEngine(Engine):
         if len(replaced):
             self._index.remove_ids(replaced)
         self._index.add_with_ids(self._to_bytes(codes), ids)
-        self._has_changed()
+        self._changed = True
 
     def _search(self, queries: Codes, k: int) -> Hits:
         distances, ids = self._index.search(self._to_bytes(queries), k)
@@ -237,12 +237,11 @@ class FaissEngine(Engine):
 
     def _delete(self, ids: Ids) -> None:
         self._index.remove_ids(ids)
-        self._has_changed()
+        self._changed = True
 
     def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:  # noqa: ARG002
-        ordered, positions = self._ids_in_order()
-        found = ids[np.isin(ids, ordered, assume_unique=True)]
-        return found, self._packed()[positions[np.searchsorted(ordered, found)]]
+        found, _, places = np.intersect1d(ids, self._all_ids(), assume_unique=True, return_indices=True)
+        return found, self._packed()[places]
 
     def _count(self) -> int:
         return int(self._index.ntotal)
@@ -250,16 +249,8 @@ class FaissEngine(Engine):
     def _close(self) -> None:
         self.save()
 
-    def _has_changed(self) -> None:
-        self._changed, self._ordered = True, None
-
-    def _ids_in_order(self) -> tuple[Ids, Ids]:
-        """All ids, ascending, and the position of each."""
-        if self._ordered is None:
-            ids = self._faiss.vector_to_array(self._index.id_map)
-            positions = np.argsort(ids)
-            self._ordered = ids[positions], positions
-        return self._ordered
+    def _all_ids(self) -> Ids:
+        return self._faiss.vector_to_array(self._index.id_map)
 
     def _packed(self) -> npt.NDArray[np.uint8]:
         """The memory of FAISS with the codes; it is valid until the index changes."""
@@ -302,8 +293,8 @@ class FaissEngine(Engine):
             raise DataError(
                 f"{self.path} holds codes of more than {self.n_bits} bits; open it with their length, up to {index.d}"
             )
-        ordered, _ = self._ids_in_order()
-        if len(ordered) and (ordered[0] < 0 or (ordered[1:] == ordered[:-1]).any()):
+        ids = self._all_ids()
+        if (ids < 0).any() or len(np.unique(ids)) < len(ids):
             raise DataError(f"{self.path} has ids that are negative or not unique; expected each once, from 0 on")
 
 
@@ -320,13 +311,8 @@ def _as_options(kind: Any, options: dict[str, Any]) -> dict[str, int]:
         if name not in limits:
             known = ", ".join(limits) or "none"
             raise DataError(f"{name} is no option of a FAISS index of kind {kind!r}, expected: {known}; leave it out")
-    links = options.get("M", 2)
-    if isinstance(links, int) and links < 2:  # FAISS would divide by the logarithm of 1 and crash the process
-        raise DataError(f"M must be an integer from 2 to {_MOST_LINKS}, got {links!r}; ask for more links")
-    return {
-        name: as_count(name, value, limits[name], "the most that an index of FAISS is made with")
-        for name, value in options.items()
-    }
+    why = "the most that an index of FAISS is made with"
+    return {name: as_count(name, value, limits[name][1], why, least=limits[name][0]) for name, value in options.items()}
 
 
 def _as_transform(faiss: Any, hasher: Any) -> Any:

@@ -95,10 +95,18 @@ class Milvus(Engine):
         self._fields = {"id": ("INT64", None), "code": ("BINARY_VECTOR", -(-self.n_bits // 8) * 8)}
         if self.n_features is not None:
             self._fields["vector"] = ("FLOAT_VECTOR", self.n_features)
-        self._connection = Connection(uri, token)
+        if token is not None and not isinstance(token, str):
+            raise DataTypeError(f"token must be text such as user:password, got {type(token).__name__}")
+        self._address, self._token, self._client = _as_uri(uri), token or "", None
+        in_file = self._address.endswith(".db")
+        if index == "BIN_IVF_FLAT" and in_file:
+            raise DataError("a Milvus in a file has the index BIN_FLAT alone, got 'BIN_IVF_FLAT'; leave index out")
+        pymilvus = import_extra("pymilvus", "milvus", "Milvus")
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it raises its errors too
+        self._file = _register(self._address) if in_file else None
         try:
-            if index == "BIN_IVF_FLAT" and self._connection.is_file:
-                raise DataError("a Milvus in a file has the index BIN_FLAT alone, got 'BIN_IVF_FLAT'; leave index out")
+            with self._translated_errors("connect"):
+                self._client = pymilvus.MilvusClient(self._address, token=self._token, timeout=_SECONDS_TO_CONNECT)
             self._open(index)
         except BaseException:
             self.close()
@@ -164,7 +172,13 @@ class Milvus(Engine):
         return int(self._call("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def _close(self) -> None:
-        self._connection.close()
+        try:
+            if self._client is not None:
+                with self._translated_errors("close"):
+                    self._client.close()
+        finally:
+            _unregister(self._file)
+            self._file = None
 
     # Requests
 
@@ -190,8 +204,8 @@ class Milvus(Engine):
         if method in ("query", "search"):
             options["consistency_level"] = "Strong"
         action = "look for the collection" if method == "has_collection" else method.replace("_", " ")
-        with self._connection.translated_errors(action):
-            call = getattr(self._connection.client, method)
+        with self._translated_errors(action):
+            call = getattr(self._client, method)
             return call(self.collection, *arguments, timeout=self._timeout, **options)
 
     def _open(self, index: str | None) -> None:
@@ -209,11 +223,10 @@ class Milvus(Engine):
         self._call("load_collection")
 
     def _create(self, index: str) -> None:
-        from pymilvus import DataType
+        from pymilvus import DataType, MilvusClient
 
-        client = self._connection.client
-        schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
-        indexes = client.prepare_index_params()
+        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        indexes = MilvusClient.prepare_index_params()
         description = f"{self.n_bits} bits, {_FIRST[self.bitorder]} significant first in a byte"
         about: dict[str, dict[str, Any]] = {"id": {"is_primary": True}, "code": {"description": description}}
         for name, (kind, dim) in self._fields.items():
@@ -248,29 +261,8 @@ class Milvus(Engine):
                 "bitorder, or choose another name"
             )
 
-
-class Connection:
-    """A client of pymilvus, which stops the server of a file when no other connection uses it."""
-
-    def __init__(self, uri: str | os.PathLike[str], token: str | None = None) -> None:
-        address = _as_uri(uri)
-        if token is not None and not isinstance(token, str):
-            raise DataTypeError(f"token must be text such as user:password, got {type(token).__name__}")
-        self.is_file = address.endswith(".db")
-        self._address, self._token = address, token
-        self._shown = address if self.is_file else redacted_address(address)
-        pymilvus = import_extra("pymilvus", "milvus", "Milvus")
-        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it raises its errors too
-        self._file = _register(address) if self.is_file else None
-        try:
-            with self.translated_errors("connect"):
-                self.client: Any = pymilvus.MilvusClient(uri=address, token=token or "", timeout=_SECONDS_TO_CONNECT)
-        except BaseException:
-            _unregister(self._file)
-            raise
-
     @contextmanager
-    def translated_errors(self, action: str) -> Iterator[None]:
+    def _translated_errors(self, action: str) -> Iterator[None]:
         """Translate an error of pymilvus within the block into one of this library that names the action."""
         import grpc
         from pymilvus import MilvusException
@@ -279,16 +271,8 @@ class Connection:
             yield
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
             reason = redacted_message(_reason(error), self._address, secrets=(self._token,))
-            raise StorageError(f"Milvus at {self._shown} failed to {action}, got: {reason}") from None
-
-    def close(self) -> None:
-        """Close the client, and stop the server if it was started for a file and no other connection uses it."""
-        try:
-            with self.translated_errors("close"):
-                self.client.close()
-        finally:
-            _unregister(self._file)
-            self._file = None
+            shown = self._address if self._file else redacted_address(self._address)
+            raise StorageError(f"Milvus at {shown} failed to {action}, got: {reason}") from None
 
 
 def _fields(fields: dict[str, tuple[str, int | None]]) -> str:

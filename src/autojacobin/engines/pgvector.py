@@ -164,10 +164,8 @@ class PgVector(Engine):
         self._check_open()
         if self._plain:
             raise DataError("an index for approximate search needs pgvector, got plain=True; open the table without it")
-        links = as_count("m", m, 100, "the limit of pgvector")
-        effort = as_count("ef_construction", ef_construction, 1000, "the limit of pgvector")
-        if links < 2 or effort < 2 * links:
-            raise DataError(f"m must be at least 2 and ef_construction at least 2 m, got {links} and {effort}")
+        links = as_count("m", m, 100, "the limit of pgvector", least=2)
+        effort = as_count("ef_construction", ef_construction, 1000, "the limit of pgvector", least=2 * links)
         if not self._has_index():
             make = "CREATE INDEX ON {table} USING hnsw (code bit_hamming_ops) WITH "
             with self._locked():
