@@ -142,7 +142,7 @@ DRAWINGS = {
     "patches": lambda: draw_patches(GREY),
     "retrieval": lambda: draw_retrieval(GREY[0], GREY, {"LSH": (GREY, [True, False])}),
     "cost": lambda: draw_cost({"cost": [1.0], "binary": [1.0]}),
-    "alpha": lambda: draw_alpha({8: {1: (0.5, 0)}}, {8: (0.5, 0)}),
+    "alpha": lambda: draw_alpha({8: {1: 0.5}}, {8: 0.5}),
     "recall": lambda: draw_recall(CURVES),
     "recall_grid": lambda: draw_recall_grid({(1, 8): CURVES}),
     "proof": draw_proof,

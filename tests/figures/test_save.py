@@ -85,7 +85,7 @@ def test_threads_write_what_one_thread_writes(tmp_path):
     makers = {
         "architecture": draw_network,
         "recall": lambda: draw_recall({"ITQ": curve(1), "LSH": curve(2)}),
-        "alpha": lambda: draw_alpha({64: {0.1: (0.5, 0.01)}}, {64: (0.4, 0.02)}),
+        "alpha": lambda: draw_alpha({64: {0.1: 0.5}}, {64: 0.4}),
     }
 
     def write(job):

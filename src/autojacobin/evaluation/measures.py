@@ -99,39 +99,9 @@ def recall_curve(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -
     return _mean_recall(ranks, ranks.depth)
 
 
-def precision_curve(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> Values:
-    """Precision@i for i = 1…depth: the share of true neighbours among the first i found, mean over queries.
-
-        Precision@i = (1/Q) Σ_q |truth_q ∩ ids_q[:i]| / i = Recall@i · k / i
-
-    Examples
-    --------
-    >>> from autojacobin.evaluation import precision_curve
-    >>> precision_curve([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
-    array([0.        , 0.5       , 0.33333333, 0.5       ])
-    """
-    ranks = ranks_in_list(ids, truth, k, depth)
-    return _mean_precision(ranks, ranks.depth)
-
-
 def m_recall(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> float:
     """Mean of Recall@i over i = 1…depth, the number by which the paper compares methods."""
     return float(recall_curve(ids, truth, k, depth).mean())
-
-
-def mean_average_precision(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> float:
-    """Mean over queries of the average precision within the first ``depth``, which is 1 for a perfect result.
-
-        AP = (1/min(k, depth)) Σ_{i ≤ depth} Precision@i · [ids_i is one of the k true neighbours]
-
-    Examples
-    --------
-    >>> from autojacobin.evaluation import mean_average_precision
-    >>> mean_average_precision([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
-    0.5
-    """
-    ranks = ranks_in_list(ids, truth, k, depth)
-    return float(_average_precision(ranks, ranks.depth).mean())
 
 
 def leave_one_out_m_recall(
@@ -186,21 +156,6 @@ def expected_recall_curve(
     return _mean_recall(ranks, as_count("depth", depth, ranks.depth, "the codes of the base"))
 
 
-def expected_precision_curve(
-    query_codes: Codes, base_codes: Codes, truth: Any, k: SupportsIndex, depth: SupportsIndex
-) -> Values:
-    """Precision@i for i = 1…depth of a Hamming search, in expectation over the order of equal distances."""
-    ranks = ranks_with_ties(query_codes, base_codes, truth, k)
-    return _mean_precision(ranks, as_count("depth", depth, ranks.depth, "the codes of the base"))
-
-
-def expected_m_recall(
-    query_codes: Codes, base_codes: Codes, truth: Any, k: SupportsIndex, depth: SupportsIndex
-) -> float:
-    """m-Recall of a Hamming search, in expectation over the order of equal distances."""
-    return float(expected_recall_curve(query_codes, base_codes, truth, k, depth).mean())
-
-
 def expected_evaluate(
     query_codes: Codes, base_codes: Codes, truth: Any, names: Iterable[str], k: SupportsIndex
 ) -> dict[str, Measured]:
@@ -231,10 +186,6 @@ def _mean_recall(ranks: Ranks, depth: int) -> Values:
     steps = np.bincount(before, 1 / size, minlength=depth + 1)
     steps -= np.bincount(np.minimum(before + size, depth), 1 / size, minlength=depth + 1)
     return np.clip(np.cumsum(np.cumsum(steps[:depth])) / (n * k), 0.0, 1.0)
-
-
-def _mean_precision(ranks: Ranks, depth: int) -> Values:
-    return _mean_recall(ranks, depth) * ranks.k / np.arange(1, depth + 1)
 
 
 def _recall(ranks: Ranks, i: int) -> Values:

@@ -6,11 +6,11 @@ matplotlib is imported when the first figure is drawn.
 
 from autojacobin.figures.drawings import draw_denoising, draw_network, draw_proof, draw_toy
 from autojacobin.figures.patches import draw_patches, draw_retrieval
-from autojacobin.figures.plots import draw_alpha, draw_choice, draw_cost, draw_recall, draw_recall_grid
+from autojacobin.figures.plots import draw_alpha, draw_cost, draw_recall, draw_recall_grid
 from autojacobin.figures.style import METHOD_STYLES, MethodStyle, require_matplotlib, save
 
 __all__ = [
-    "METHOD_STYLES", "MethodStyle", "draw_alpha", "draw_choice", "draw_cost", "draw_denoising", "draw_network",
+    "METHOD_STYLES", "MethodStyle", "draw_alpha", "draw_cost", "draw_denoising", "draw_network",
     "draw_patches", "draw_proof", "draw_recall", "draw_recall_grid", "draw_retrieval", "draw_toy",
     "require_matplotlib", "save",
 ]  # fmt: skip

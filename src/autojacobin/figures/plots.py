@@ -1,4 +1,4 @@
-"""Plots of what was measured: figures 6 to 10, and the settings that Auto-JacoBin tried."""
+"""Plots of what was measured: figures 6 to 10."""
 
 from __future__ import annotations
 
@@ -74,17 +74,14 @@ def draw_cost(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     return figure
 
 
-Measurement = tuple[float, float]
-
 _BAR_WIDTH = 0.17
-_ERROR_BAR = {"elinewidth": 0.7, "capthick": 0.7, "capsize": 2, "ecolor": INK}
 _NUMBER = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 5.5, "rotation": 90}
 _PALEST = 0.75  # share of white in the bar of the smallest α
 
 
 def draw_alpha(
-    values: Mapping[int, Mapping[float, Measurement]],
-    reference: Mapping[int, Measurement],
+    values: Mapping[int, Mapping[float, float]],
+    reference: Mapping[int, float],
     title: str = "",
     reference_method: str = "NOKMeans",
 ) -> Figure:
@@ -92,9 +89,9 @@ def draw_alpha(
 
     Parameters
     ----------
-    values : dict of bits to dict of α to (mean, spread)
+    values : dict of bits to dict of α to float
         m-Recall of Auto-JacoBin. Every length must have the same values of α.
-    reference : dict of bits to (mean, spread)
+    reference : dict of bits to float
         m-Recall of the reference method at the same lengths.
     title : str
         What was measured: data set, k, seeds.
@@ -120,19 +117,16 @@ def draw_alpha(
     )
     format_axes(axes, y="m-Recall", title=title, grid="y")
     axes.set_xticks(centres + len(weights) / 2 * _BAR_WIDTH, [f"{bits} bits" for bits in heights], fontsize=SMALL_SIZE)
-    pairs = [*compared, *(pair for row in heights.values() for pair in row.values())]
-    tallest = max(mean + spread for mean, spread in pairs)
+    tallest = max(*compared, *(value for row in heights.values() for value in row.values()))
     axes.set_ylim(0, 1.14 * max(tallest, 1e-3))  # leaves room for the numbers above the bars
     legend_below(figure, bars, columns=3)
     return figure
 
 
-def _bars(axes: Any, centres: Any, pairs: list[Measurement], *, colour: str, hatch: str = "") -> Any:
-    means, spreads = zip(*pairs, strict=True)
-    look = {"color": colour, "edgecolor": INK, "linewidth": 0.5, "hatch": hatch, "error_kw": _ERROR_BAR}
-    bars = axes.bar(centres, means, _BAR_WIDTH, yerr=spreads if any(spreads) else None, **look)
-    for centre, mean, spread in zip(centres, means, spreads, strict=True):
-        axes.annotate(f"{mean:.3f}".removeprefix("0"), (centre, mean + spread), xytext=(0, 3), **_NUMBER)
+def _bars(axes: Any, centres: Any, values: list[float], *, colour: str, hatch: str = "") -> Any:
+    bars = axes.bar(centres, values, _BAR_WIDTH, color=colour, edgecolor=INK, linewidth=0.5, hatch=hatch)
+    for centre, value in zip(centres, values, strict=True):
+        axes.annotate(f"{value:.3f}".removeprefix("0"), (centre, value), xytext=(0, 3), **_NUMBER)
     return bars
 
 
@@ -141,83 +135,6 @@ def _shade(colour: str, place: int, n: int) -> str:
     white = _PALEST * (1 - place / max(1, n - 1))
     parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * white):02X}" for part in parts)
-
-
-# initialisation: label, colour, marker
-_INITS: dict[str, tuple[str, str, str]] = {
-    "random": ("random rotation", "#000000", "v"),
-    "itq": ("ITQ", "#0072B2", "s"),
-    "okmeans": ("OKMeans", "#009E73", "D"),
-    "nokmeans": ("NOKMeans", "#CC79A7", "P"),
-}
-
-
-def draw_choice(results: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
-    """Draw the held-out m-Recall of every candidate over the epochs of its training, with a ring around the chosen one.
-
-    Parameters
-    ----------
-    results : dict of arrays
-        ``search_results_`` of a fitted :class:`AutoJacoBin`.
-    title : str
-        What was trained: data set, bits.
-    """
-    table = {name: np.asarray(column) for name, column in results.items()}
-    figure = new_figure(COLUMN * 1.35, 3.2)
-    axes = figure.add_subplot()
-    lines: dict[str, Any] = {}
-    for init, weight, rows in _candidates(table):
-        label, colour, marker = _INITS.get(init, (init, INK, "o"))
-        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.0, "alpha": 0.85}
-        dashes = "dashed" if weight > 0 else "solid"
-        (line,) = axes.plot(table["n_epochs"][rows], table["m_recall"][rows], linestyle=dashes, **look)
-        lines.setdefault(f"from {label}", line)
-        if weight > 0:
-            lines["dashed: with the Jacobian term"] = axes.plot([], [], color=INK, linestyle="dashed", linewidth=1.0)[0]
-    best = int(np.argmax(table["chosen"]))
-    (lines[f"chosen: {_words(table, best)}"],) = axes.plot(
-        table["n_epochs"][best],
-        table["m_recall"][best],
-        linestyle="none",
-        marker="o",
-        markersize=12,
-        markerfacecolor="none",
-        markeredgecolor="#D55E00",
-        markeredgewidth=1.6,
-        zorder=5,
-    )
-    format_axes(axes, x="epochs of training", y="m-Recall of held-out training points", title=title)
-    axes.set_xscale("symlog", linthresh=1)
-    ticks = sorted({int(epochs) for epochs in table["n_epochs"]})
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.minorticks_off()
-    legend_below(figure, lines, columns=2)
-    return figure
-
-
-def _candidates(table: dict[str, Any]) -> list[tuple[str, float, Any]]:
-    """Rows of each candidate in the order of its training, beginning with its initialisation."""
-    starts = {table["init"][row]: row for row in np.flatnonzero(table["n_epochs"] == 0)}
-    found: dict[Any, list[Any]] = {}
-    for row in np.flatnonzero(table["n_epochs"] > 0):
-        key = tuple(str(table[name][row]) for name in ("init", "alpha", "jacobian_weight", "energy"))
-        found.setdefault(key, [starts[table["init"][row]]] if table["init"][row] in starts else []).append(int(row))
-    alone: list[list[Any]] = [
-        [row] for init, row in starts.items() if not any(rows[0] == row for rows in found.values())
-    ]
-    return [
-        (str(table["init"][rows[-1]]), float(table["jacobian_weight"][rows[-1]]), rows)
-        for rows in (*found.values(), *alone)
-    ]
-
-
-def _words(table: dict[str, Any], row: int) -> str:
-    start = _INITS.get(table["init"][row], (table["init"][row],))[0]
-    if not table["n_epochs"][row]:
-        return f"the start, {start}"
-    weight = table["jacobian_weight"][row]
-    jacobian = f", w = {weight:g}, energy {table['energy'][row]:g}" if weight else ", w = 0"
-    return rf"{start}, $\alpha$ = {table['alpha'][row]:g}{jacobian}"
 
 
 _POINTS = 100  # of a curve, evenly spread over the axis, which keeps files small

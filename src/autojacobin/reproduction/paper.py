@@ -255,8 +255,8 @@ def alphas(results: Results) -> Figure:
     def m_recall(bits: int, alpha: float) -> float:
         return float(results.outcomes[trials.alpha_trial(bits, alpha, settings)].m_recall(k).mean())
 
-    values = {bits: {alpha: (m_recall(bits, alpha), 0.0) for alpha in settings.alphas} for bits in settings.bits}
-    reference = {bits: (float(results.of("NOKMeans", bits)[0].m_recall(k).mean()), 0.0) for bits in settings.bits}
+    values = {bits: {alpha: m_recall(bits, alpha) for alpha in settings.alphas} for bits in settings.bits}
+    reference = {bits: float(results.of("NOKMeans", bits)[0].m_recall(k).mean()) for bits in settings.bits}
     return figures.draw_alpha(values, reference, title=f"{results.data.name}, k = {k}, seed 0")
 
 

@@ -145,7 +145,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         Only if settings were chosen. Columns with one entry for each network that was scored: ``init``, ``alpha``,
         ``jacobian_weight`` and ``energy`` (NaN if not used), ``n_steps`` so far and the ``n_epochs`` that they belong
         to, the ``m_recall`` of the held-out queries, and ``chosen``, which is 1 for the network that was delivered. If
-        training was repeated on all points, that is the last entry. ``figures.draw_choice`` plots the table.
+        training was repeated on all points, that is the last entry.
 
     Notes
     -----
