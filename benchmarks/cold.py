@@ -37,21 +37,21 @@ def main() -> None:
         with Index.create(path, hasher, partitions=options.lists) as index:
             index.add(base)
             index.search(queries[:3], 10, recall=0.95)  # compiles, and learns
-            chosen = index.calibrated(10, 0.95)
-        how = {"probes": chosen.probes, "candidates": chosen.candidates}
+            plan = index.plan(10, recall=0.95)
         sizes = {file.name.split("-")[0]: file.stat().st_size for file in path.iterdir()}
-        print(f"{len(base):,} vectors, {how}; MB: { ({kind: round(size / 1e6, 1) for kind, size in sizes.items()}) }")
+        print(f"{len(base):,} vectors, {plan.lists:.1f} lists, {plan.candidates} candidates")
+        print(f"MB: { ({kind: round(size / 1e6, 1) for kind, size in sizes.items()}) }")
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3")
         start = time.perf_counter()
         with Index.open(path) as index:
-            index.search(queries[:1], 10, **how)
+            index.search(queries[:1], 10, recall=0.95)
             print(f"opened, first query: {time.perf_counter() - start:.2f} s")
             for cache in ("cold", "warm"):
                 times = []
                 for number in range(1, len(queries)):
                     start = time.perf_counter()
-                    index.search(queries[number : number + 1], 10, **how)
+                    index.search(queries[number : number + 1], 10, recall=0.95)
                     times.append(1e6 * (time.perf_counter() - start))
                 print(f"{cache}: median {np.median(times):,.0f} µs, p99 {np.quantile(times, 0.99):,.0f} µs")
 

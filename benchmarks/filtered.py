@@ -1,6 +1,7 @@
 """Searches among a share of the vectors, beside the search among all.
 
     python benchmarks/filtered.py [--data DIR] [--set sift] [--bits 128] [--lists N] [--threads 2] [--rounds 3]
+                                  [--json PATH]
 
 A random share of the vectors is allowed, the same for all queries of a call. All reach a recall@10 of .95 among what is
 allowed: ours by ``recall=0.95``; turbovec (allow-list, 2 bits a number) with the fewest candidates that do, re-ranked
@@ -12,6 +13,7 @@ lists that do, or by an exact scan of what is allowed if that is little. LanceDB
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import tempfile
 import time
@@ -30,10 +32,12 @@ parser.add_argument("--points", type=int, default=None, help="vectors of the bas
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--only", nargs="+", default=["ours", "turbovec", "LanceDB"])
+parser.add_argument("--json", metavar="PATH")
 arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)
 
 import numpy as np  # noqa: E402
+from timing import write_results  # noqa: E402
 
 from autojacobin import BinaryAutoencoder, Index  # noqa: E402
 from autojacobin.datasets import load_set  # noqa: E402
@@ -129,6 +133,7 @@ def main() -> None:
     queries = np.ascontiguousarray(data.queries[: arguments.queries], dtype=np.float32)
     order = np.random.default_rng(3).permutation(len(base))
     makers: dict[str, Callable[[Any, Any], Ways]] = {"ours": ours, "turbovec": turbovec, "LanceDB": lancedb}
+    results: list[dict[str, Any]] = []
     print(f"{data.name}, {len(base):,} vectors, {len(queries)} queries a call, queries a second (recall@10)")
     print(f"{'allowed':12}{''.join(f'{share:>18.1%}' for share in SHARES)}")
     for name in arguments.only:
@@ -144,8 +149,13 @@ def main() -> None:
                 found = recall(search(), truth)
                 if found >= RECALL:
                     break
-            cells.append(f"{rate(search):,.0f} ({found:.3f})")
+            speed = rate(search)
+            results.append({"name": name, "share": share, "per_second": speed, "recall": found})
+            cells.append(f"{speed:,.0f} ({found:.3f})")
         print(f"{name:12}{''.join(f'{cell:>18}' for cell in cells)}", flush=True)
+    if arguments.json:
+        peers = {one["name"].lower() for one in results} - {"ours"}
+        write_results(arguments.json, results, arguments, {peer: importlib.metadata.version(peer) for peer in peers})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How the time of a query grows with the number of vectors in an index with inverted lists.
 
-    python benchmarks/growth.py [--sizes 1000000 10000000] [--bits 64] [--device cuda] [--threads 2]
+    python benchmarks/growth.py [--sizes 1000000 10000000] [--bits 64] [--device cuda] [--threads 2] [--json PATH]
 
 The vectors are synthetic: 64 bytes each, from a smooth function of 12 random numbers, so that they lie near a curved
 surface of 12 dimensions. Each size has the lists that an index of this size makes by itself. Lists and candidates are
@@ -24,9 +24,11 @@ parser.add_argument("--recall", type=float, default=0.95)
 parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to train and encode")
 parser.add_argument("--threads", type=int, default=2, help="of the search")
 parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--json", metavar="PATH")
 arguments = parser.parse_args()
 
 import numpy as np  # noqa: E402
+from timing import write_results  # noqa: E402
 
 from autojacobin import Index, PartitionedAutoencoder  # noqa: E402
 from autojacobin.core import parallel  # noqa: E402
@@ -53,6 +55,7 @@ def vectors(n: int, seed: int) -> Any:
 
 def main() -> None:
     queries = vectors(arguments.queries, seed=7)
+    results: list[dict[str, Any]] = []
     print(f"{'vectors':>12}{'lists':>8}{'probes':>8}{'candidates':>12}{'recall':>8}{'µs a query':>12}{'build, s':>10}")
     for n in arguments.sizes:
         base = vectors(n, seed=1)
@@ -68,7 +71,7 @@ def main() -> None:
         os.sched_setaffinity(0, set(list(os.sched_getaffinity(0))[: arguments.threads]))
 
         def search(index: Index = index, chosen: Any = chosen) -> Any:
-            return index.search(queries, K, probes=chosen.probes, candidates=chosen.candidates)[1]
+            return index.search(queries, K, candidates=chosen)[1]
 
         found = search()
         times = []
@@ -81,12 +84,16 @@ def main() -> None:
         near = np.concatenate([ground_truth(part, queries, K) + 2**22 * i for i, part in enumerate(parts)], axis=1)
         gaps = ((base[near].astype(np.int32) - queries[:, None, :].astype(np.int32)) ** 2).sum(axis=2)
         truth = np.take_along_axis(near, np.lexsort((near, gaps), axis=1)[:, :K], axis=1)
-        recall = (found[:, :, None] == truth[:, None, :]).any(2).mean()
+        recall = float((found[:, :, None] == truth[:, None, :]).any(2).mean())
         took = 1e6 * min(times) / len(queries)
         print(
-            f"{n:12,}{lists:8,}{chosen.probes:8,}{chosen.candidates:12,}{recall:8.3f}{took:12.1f}{seconds:10.1f}",
+            f"{n:12,}{lists:8,}{chosen.lists:8.1f}{chosen.candidates:12,}{recall:8.3f}{took:12.1f}{seconds:10.1f}",
             flush=True,
         )
+        results.append({"vectors": n, "lists": lists, "probes": chosen.lists, "candidates": chosen.candidates,
+                        "recall": recall, "us": took, "build_seconds": seconds})  # fmt: skip
+    if arguments.json:
+        write_results(arguments.json, results, arguments)
 
 
 if __name__ == "__main__":

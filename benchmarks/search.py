@@ -13,7 +13,6 @@ the command, and ``NUMBA_CPU_NAME=generic FAISS_SIMD_LEVEL=NONE`` for one with S
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import tempfile
@@ -37,10 +36,10 @@ import numpy as np  # noqa: E402
 import timing  # noqa: E402
 from vectors import surface  # noqa: E402
 
-from autojacobin import ITQ, Codes  # noqa: E402
+from autojacobin import ITQ, Codes, Index  # noqa: E402
 from autojacobin.core.compilation import popcount, use_wide_registers  # noqa: E402
 from autojacobin.core.parallel import run_tasks  # noqa: E402
-from autojacobin.search import Index, asymmetric_topk, hamming_topk, rerank  # noqa: E402
+from autojacobin.search import asymmetric_topk, hamming_topk, rerank  # noqa: E402
 from autojacobin.search.centres import Centres  # noqa: E402
 from autojacobin.search.hamming import hamming_queries  # noqa: E402
 from autojacobin.search.tiles import Tiles, code_words, tiles_of  # noqa: E402
@@ -249,7 +248,7 @@ def main() -> None:
     for result in results:
         print(f"{result['ratio']:8.2f}  {result['wanted']:12} {result['what']}")
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "results": results}, indent=1))
+        timing.write_results(arguments.json, results, arguments, {"faiss": faiss.__version__})
 
 
 if __name__ == "__main__":

@@ -42,8 +42,7 @@ os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library rea
 import numpy as np  # noqa: E402
 from vectors import surface  # noqa: E402
 
-from autojacobin import ITQ  # noqa: E402
-from autojacobin.search import Index  # noqa: E402
+from autojacobin import ITQ, Index  # noqa: E402
 from autojacobin.service import Client  # noqa: E402
 
 N = 200_000 if arguments.quick else 1_000_000
@@ -84,7 +83,7 @@ _BARE = """
 import queue, sys, threading
 from multiprocessing.connection import Listener
 import numpy as np
-from autojacobin.search import Index
+from autojacobin import Index
 
 index, asked, found = Index.open(sys.argv[1]), queue.Queue(), queue.Queue()
 

@@ -10,7 +10,6 @@ they depend less on what else the machine does. Best of several rounds.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from timing import write_results
 
 from autojacobin import ITQ, Index
 from autojacobin.hashers import methods
@@ -120,7 +120,7 @@ def best(parts: list[Seconds]) -> Seconds:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="tasks whose name begins like this")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="tasks whose name begins like one")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one round, and three methods")
     parser.add_argument("--json", metavar="PATH")
@@ -131,7 +131,7 @@ def main() -> None:
         prepare(folder)
         print(f"{'seconds: clock (CPU)':36} {'empty cache':>16} {'wanted':>8} {'full cache':>16} {'wanted':>8}")
         for task, program in tasks(name, options.quick).items():
-            if not task.startswith(options.only):
+            if not task.startswith(tuple(options.only)):
                 continue
             empty, full = [], []
             for _ in range(1 if options.quick else options.rounds):
@@ -145,7 +145,7 @@ def main() -> None:
             print(f"{task:36} {'  '.join(columns)}", flush=True)
             results.append({"task": task, "empty": first._asdict(), "full": later._asdict(), "wanted": wanted})
     if options.json:
-        Path(options.json).write_text(json.dumps({"settings": vars(options), "results": results}, indent=1))
+        write_results(options.json, results, options)
 
 
 if __name__ == "__main__":

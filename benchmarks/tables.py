@@ -90,21 +90,110 @@ def neighbour_hashing() -> str:
     return table(["set, bits", "ITQ", "`NeighbourHashing`", "gain"], rows)
 
 
-def gpu() -> str:
-    """What users call; the kernels by other ways are left out."""
-    left_out = ("the same by", "weighted", "re-ranking")
+def peers() -> str:
+    """Other indexes beside SymphonyQG, as shares of its rate; of a kind, the faster one."""
+    best, *others = results_of("frontier_peers")["results"]
+    rate = fastest(best["points"], 0.95)
     rows = [
-        [one["what"], f"{one['best_ms']:,.2f}"]
-        for one in results_of("gpu")["results"]
-        if not one["what"].strip().startswith(left_out)
+        [one["name"], f"{fastest(one['points'], 0.95) / rate:.2f}", f"{one['bytes_per_vector']:,.0f}",
+         f"{one['build_seconds']:.0f}"]
+        for one in others if not one["name"].startswith(("ours", "FAISS IVF4096, PQ32", "rabitqlib IVF"))
+    ]  # fmt: skip
+    return table(["peer", "rate at .95", "bytes a vector", "build, s"], rows)
+
+
+def tradeoff() -> str:
+    """How many times the rate of FAISS's fast scan the fastest of ours has, at equal bytes."""
+    rows: dict[int, list[str]] = {}
+    for name in ("tradeoff_avx512", "tradeoff_arm"):
+        for one in results_of(name)["results"]:
+            for recall in RECALLS[1:]:
+                speeds = {
+                    contender["name"]: point["per_second"]
+                    for contender in one["contenders"]
+                    for point in contender["points"]
+                    if point["wanted"] == recall
+                }
+                ours = max(speed for method, speed in speeds.items() if method.startswith("ours"))
+                rows.setdefault(one["bytes"], []).append(f"{ours / speeds['PQ fast-scan']:.1f}")
+    heads = ["bytes a vector", "AVX-512, .95", "AVX-512, .99", "ARM, .95", "ARM, .99"]
+    return table(heads, [[str(size), *row, *[""] * (4 - len(row))] for size, row in rows.items()])
+
+
+def filters() -> str:
+    results = results_of("filtered")["results"]
+    shares = list(dict.fromkeys(one["share"] for one in results))
+    rows = [
+        [name, *(f"{one['per_second']:,.0f} ({short(one['recall'])})" for one in results if one["name"] == name)]
+        for name in dict.fromkeys(one["name"] for one in results)
     ]
-    return table(["1,000 queries unless it says otherwise", "ms"], rows)
+    return table(["allowed", *(f"{100 * share:g} %" for share in shares)], rows)
+
+
+def exact_search() -> str:
+    """Exact Hamming search beside FAISS, one row for each processor."""
+    sizes, rows = (10, 100, 1000, 10_000), []
+    processors = {"AVX-512": "avx512", "AVX2": "avx2", "SSE2": "sse2", "ARM (Neoverse-N1)": "arm"}
+    for label, name in processors.items():
+        run = results_of(f"search_{name}")
+        ratios = {one["what"]: one["ratio"] for one in run["results"]}
+        shown = [f"{ratios[f'hamming 128 bits, k={k}, against FAISS']:.1f}" for k in sizes]
+        rows.append([label, *shown, run["measured"]])
+    return table(["128 bits", *(f"k = {k:,}" for k in sizes), "measured"], rows)
+
+
+def growth() -> str:
+    rows = [
+        [f"{one['vectors']:,}", f"{one['lists']:,}", short(one["recall"]), f"{one['us']:.1f}"]
+        for one in results_of("growth")["results"]
+    ]
+    return table(["vectors", "lists", "recall", "µs a query"], rows)
+
+
+def start() -> str:
+    labels = {
+        "import": "`import autojacobin`",
+        "search, one query, asymmetric": "first search of one query",
+        "search, 1,000 queries, asymmetric": "first search of 1,000 queries",
+        "fit, BinaryAutoencoder": "first fit of `BinaryAutoencoder`",
+        "serve": "`autojacobin serve` until it is ready",
+    }
+    by_task = {one["task"]: one for one in results_of("start")["results"]}
+    rows = [
+        [label, *(f"{by_task[task][cache]['cpu']:.1f}" for cache in ("empty", "full"))]
+        for task, label in labels.items()
+    ]
+    return table(["a new process, s", "nothing compiled yet", "later"], rows)
+
+
+def gpu() -> str:
+    labels = {
+        "Hamming 128 bits, 1,000,000, k = 10": "Hamming, k = 10",
+        "Hamming 128 bits, 1,000,000, k = 1000": "Hamming, k = 1,000",
+        "Hamming 128 bits, 100,000,000, k = 10": "Hamming, 100 million codes, k = 10",
+        "decoded, 100 candidates, re-ranked, 1000 queries": "decoded, 100 candidates, re-ranked",
+        "true neighbours, 1,000,000 × 128, k = 100": "true neighbours, k = 100",
+        "index on the GPU, recall 0.989": "`index.search`, recall .989",
+        "index on the CPU, recall 0.989": "the same on 16 cores of a Xeon",
+        "index on the GPU, one query": "`index.search` of one query",
+        "encode 1,000,000 on the GPU": "`encode`, a million vectors on the GPU",
+        "encode 1,000,000 from the host": "`encode`, a million vectors on the host",
+    }
+    times = {one["what"]: one["best_ms"] for one in results_of("gpu")["results"]}
+    rows = [[label, f"{times[what]:,.{0 if times[what] >= 100 else 2}f}"] for what, label in labels.items()]
+    return table(["1,000 queries, if not said otherwise", "ms"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "one-query": one_query,
     "million": million,
     "other-sets": other_sets,
+    "peers": peers,
+    "tradeoff": tradeoff,
+    "filters": filters,
+    "exact-search": exact_search,
+    "growth": growth,
+    "start": start,
     "neighbour-hashing": neighbour_hashing,
     "gpu": gpu,
 }
@@ -112,7 +201,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def main() -> None:
     check, stale = "--check" in sys.argv[1:], []
-    for page in sorted(DOCS.rglob("*.md")):
+    for page in (*DOCS.parent.glob("README.md"), *sorted(DOCS.rglob("*.md"))):
         text = page.read_text(encoding="utf-8")
         written = TABLE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
         if written != text:

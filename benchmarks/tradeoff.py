@@ -1,7 +1,7 @@
 """Speed against recall: ours and its peers with 8, 16 and 24 bytes per vector in memory, each re-ranked exactly.
 
     python benchmarks/tradeoff.py [--data DIR] [--sets sift ...] [--method ITQ] [--peers PQ RQ ...] [--threads 2]
-                                  [--clock cpu] [--quick] [--json PATH] [--picture PATH]
+                                  [--clock cpu] [--quick] [--json PATH]
 
 Every contender searches all its codes for some candidates, of which the vectors themselves choose the 10 nearest. How
 many candidates a recall takes is read off one deep search; then all contenders are timed at these numbers in turns,
@@ -15,13 +15,11 @@ rabitqlib turbovec; the last two are left out where they are missing.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -38,7 +36,6 @@ parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--bytes", type=int, nargs="+", default=[8, 16, 24])
 parser.add_argument("--queries", type=int, default=1000, help="the most queries to use")
 parser.add_argument("--json", metavar="PATH")
-parser.add_argument("--picture", metavar="PATH", help="draw the first set, as SVG or PNG by the ending")
 arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
 
@@ -46,12 +43,14 @@ import importlib.util  # noqa: E402
 
 import faiss  # noqa: E402
 import numpy as np  # noqa: E402
+from timing import write_results  # noqa: E402
 from vectors import real_sets  # noqa: E402
 
 import autojacobin  # noqa: E402
+from autojacobin import Index  # noqa: E402
 from autojacobin.datasets import VectorSet, load_set  # noqa: E402
 from autojacobin.evaluation import ground_truth  # noqa: E402
-from autojacobin.search import Index, rerank  # noqa: E402
+from autojacobin.search import rerank  # noqa: E402
 from autojacobin.search.distances import DISTANCES  # noqa: E402
 
 K = 10
@@ -64,21 +63,6 @@ MOST_TRAINING = 10_000
 DEPTHS = (512, 2048, 8192)
 OURS = ("ours, decoded", "ours, asymmetric", "ours, symmetric")
 GOALS = {"PQ fast-scan": 4, "PQ": 15, "RQ": 15, "LSQ": 15}  # times as many queries a second, at 0.95 and 0.99
-STYLES: dict[str, tuple[Any, ...]] = {  # colour, marker, dashes, width
-    "ours, decoded": ("#000000", "o", (), 2.2),
-    "ours, asymmetric": ("#D55E00", "o", (), 1.8),
-    "ours, symmetric": ("#E69F00", "*", (9.0, 2.0), 1.8),
-    "PQ fast-scan": ("#0072B2", "s"),
-    "PQ": ("#56B4E9", "^", (5.0, 2.0)),
-    "OPQ": ("#999933", "<", (5.0, 2.0)),
-    "RQ": ("#AA4499", ">", (5.0, 2.0)),
-    "LSQ": ("#661100", "p", (5.0, 2.0)),
-    "RaBitQ": ("#777777", "v", (1.2, 1.5)),
-    "RaBitQ, rotated": ("#009E73", "D"),
-    "RaBitQ fast-scan, rotated": ("#882255", "h", (5.0, 1.5, 1.2, 1.5)),
-    "ITQ-LSH": ("#CC79A7", "P", (5.0, 2.0)),
-    "IndexBinaryFlat": ("#332288", "X", (1.2, 1.5)),
-}
 
 Ids = Any
 
@@ -345,31 +329,6 @@ def as_plain(contender: Contender) -> dict[str, Any]:
     }
 
 
-def draw(results: list[dict[str, Any]], path: str) -> None:
-    """Draw a panel for each number of bytes; the right end of the recalls is stretched."""
-    from autojacobin.figures.style import PAGE, MethodStyle, format_axes, legend_below, new_figure
-
-    shown = [one for one in results if one["set"] == results[0]["set"]]
-    figure = new_figure(PAGE, 3.6)
-    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    handles: dict[str, Any] = {}
-    for panel, one in zip(panels, shown, strict=True):
-        for contender in one["contenders"]:
-            if contender["name"] not in STYLES:  # shorter codes have a panel of their own
-                continue
-            points, style = contender["points"], MethodStyle(contender["name"], *STYLES[contender["name"]])
-            stretched = [-np.log10(1 - point["wanted"]) for point in points]
-            rates = [point["per_second"] for point in points]
-            handles[style.label] = panel.plot(stretched, rates, **style.line())[0]
-        panel.set_yscale("log")
-        panel.set_xticks([-np.log10(1 - recall) for recall in RECALLS], [f"{recall:g}" for recall in RECALLS])
-        label = "queries a second" if panel is panels[0] else ""
-        format_axes(panel, x="recall@10 after re-ranking", y=label, title=f"{one['bytes']} bytes a vector")
-    ordered = {name: handles[name] for name in STYLES if name in handles}
-    legend_below(figure, ordered, 5)
-    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
-
-
 def sets() -> Iterator[tuple[VectorSet, Ids]]:
     if arguments.data is None and "AUTOJACOBIN_DATA" not in os.environ:
         photos = load_set("photos")
@@ -397,9 +356,7 @@ def main() -> None:
             measure(contenders, truth, len(data.base))
             results.append(report(data.name, budget, contenders))
             if arguments.json:  # after every part, for the whole takes long
-                Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "results": results}, indent=1))
-    if arguments.picture:
-        draw(results, arguments.picture)
+                write_results(arguments.json, results, arguments, {"faiss": faiss.__version__})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The benchmarks that make data or compare with others, run on little data."""
 
+import ast
+import importlib.util
 import json
 import subprocess
 import sys
@@ -117,4 +119,29 @@ def test_a_table_that_differs_from_its_results_is_found(tmp_path, monkeypatch):
     written = page.read_text(encoding="utf-8")
     assert written.startswith("before\n<!-- table gpu -->\n| 1,000 queries")
     assert written.endswith("|\n<!-- end -->\nafter\n")
-    assert "| index on the GPU, one query | 0.13 |" in written
+    assert "| `index.search` of one query | 0.13 |" in written
+
+
+def test_the_pictures_are_drawn_from_the_results(tmp_path):
+    pytest.importorskip("matplotlib")
+    done = run("pictures.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name, title in (("frontier", "SymphonyQG, a graph"), ("tradeoff", "PQ fast-scan")):
+        assert f"<!-- {title} -->" in (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def names_from_the_library():
+    """Each (program, module, name) that a program imports from the library, also those that no other test runs."""
+    for path in sorted(BENCHMARKS.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("autojacobin"):
+                yield from ((path.name, node.module, alias.name) for alias in node.names)
+
+
+def test_the_programs_import_what_the_library_has():
+    missing = [
+        (program, module, name)
+        for program, module, name in names_from_the_library()
+        if not hasattr(importlib.import_module(module), name) and not importlib.util.find_spec(f"{module}.{name}")
+    ]
+    assert not missing
