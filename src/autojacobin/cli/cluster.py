@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from autojacobin.cli import options
-from autojacobin.cli.console import kept_in, print_sentence, progress_bar, stoppable
+from autojacobin.cli.console import kept_in, progress_bar, stoppable
 from autojacobin.cli.opening import load_model, opened
-from autojacobin.cli.options import write_settings
-from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
+from autojacobin.cli.outputs import check_output, report_output, write_neighbours
 from autojacobin.cli.search import SearchOptions
 from autojacobin.core.parallel import Progress
 
@@ -61,9 +60,8 @@ def build(
     with stoppable(kept_in(f"{index}.building")), _workers(cluster) as (workers, progress):
         n = build_index(inputs, hasher, index, workers, progress=progress, **how)
     seconds = time.perf_counter() - start
-    write_settings(context, index)
     facts = {"index": index, "vectors": n, "seconds": round(seconds, 3)}
-    print_sentence(f"Made {index}: {n:,} vectors in {seconds:.1f} s.", facts)
+    report_output(context, index, f"Made {index}: {n:,} vectors in {seconds:.1f} s.", facts)
 
 
 @app.command()
@@ -87,9 +85,8 @@ def encode(
     with stoppable(kept_in(out)), _workers(cluster) as (workers, progress):
         paths = encode_files(inputs, hasher, out, workers, rows_per_chunk=rows, progress=progress)
     seconds = time.perf_counter() - start
-    write_settings(context, out)
     facts = {"out": out, "files": len(paths), "seconds": round(seconds, 3)}
-    print_sentence(f"Wrote {len(paths)} files to {out} in {seconds:.1f} s.", facts)
+    report_output(context, out, f"Wrote {len(paths)} files to {out} in {seconds:.1f} s.", facts)
 
 
 @app.command()
@@ -163,9 +160,6 @@ def _workers(cluster: str) -> Iterator[tuple[Any, Progress]]:
 
 
 def _report(context: typer.Context, out: Path, k: int, n_queries: int, seconds: float) -> None:
-    if is_stream(out):  # its reader expects only neighbours
-        return
-    write_settings(context, out)
     facts = {"out": out, "queries": n_queries, "k": k, "seconds": round(seconds, 3)}
     sentence = f"Wrote {out}: {k} neighbours of each of {n_queries:,} queries in {seconds:.1f} s."
-    print_sentence(sentence, facts)
+    report_output(context, out, sentence, facts)

@@ -36,8 +36,8 @@ from autojacobin.cli.options import (
     Partitions,
     settings_path,
     split_columns,
-    write_settings,
 )
+from autojacobin.cli.outputs import report_output
 from autojacobin.core.counts import count_of
 from autojacobin.core.files import whole_folder
 from autojacobin.errors import StorageError
@@ -137,10 +137,9 @@ def build(
         with Index.create(folder, hasher, keep_vectors=keep_vectors, partitions=lists, metric=measure) as made:
             add_files(made, files, chosen, _payload_of(files, payload), progress)
             figures = made.info()
-    write_settings(context, index)
     code = f"{figures['bits']} bits each by {figures['hasher']}"
     sentence = f"Made {index}: {figures['vectors']:,} vectors, {code}, {figures['bytes']:,} bytes."
-    print_sentence(sentence, {"index": index, **figures})
+    report_output(context, index, sentence, {"index": index, **figures})
 
 
 @app.command()
@@ -187,9 +186,8 @@ def create(
         if files:
             add_files(made, files, chosen, _payload_of(files, payload), progress, "adding codes")
         figures = made.info()
-    write_settings(context, index)
     sentence = f"Made {index}: {figures['vectors']:,} codes of {figures['bits']} bits, {figures['bytes']:,} bytes."
-    print_sentence(sentence, {"index": index, **figures})
+    report_output(context, index, sentence, {"index": index, **figures})
 
 
 def _payload_of(files: list[Vectors], name: Path | None) -> Any:

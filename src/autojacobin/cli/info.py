@@ -6,7 +6,6 @@ import importlib.metadata
 import platform
 import re
 import time
-import zipfile
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar, wrong
 from autojacobin.cli.models import settable
-from autojacobin.cli.opening import load_model, open_index, opened, split_part
+from autojacobin.cli.opening import load_model, open_index, opened, saved_bits, split_part
 from autojacobin.cli.options import Bits, K, Seed
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
@@ -59,8 +58,6 @@ def _describe(name: str) -> dict[str, Any]:
             return {"kind": "index", **index.info(), "trained_as": index.hasher.trained_as}
     if _is_model(path):
         return _model(path)
-    if _is_codes(path):
-        return _codes(path)
     return _vectors(name)
 
 
@@ -91,13 +88,6 @@ def _parameters(hasher: Hasher) -> dict[str, Any]:
     return own if inner is None else own | {name: value for name, value in settable(inner).items() if name not in own}
 
 
-def _is_codes(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return {"packed.npy", "n_bits.npy", "format_version.npy"} <= set(archive.namelist())
-
-
 def _codes(path: Path) -> dict[str, Any]:
     from autojacobin.codes import Codes
 
@@ -114,6 +104,8 @@ def _codes(path: Path) -> dict[str, Any]:
 
 def _vectors(name: str) -> dict[str, Any]:
     with opened(name) as vectors:
+        if saved_bits(vectors) is not None:
+            return _codes(vectors.path)
         first = np.asarray(vectors[:_FIRST_ROWS])
         facts: dict[str, Any] = {
             "kind": "vectors",

@@ -13,7 +13,7 @@ from autojacobin.cli import options
 from autojacobin.cli.console import print_sentence, progress_bar, report_blocks, wrong
 from autojacobin.cli.opening import STREAM, load_model, opened, split_part
 from autojacobin.cli.options import write_settings
-from autojacobin.cli.outputs import check_output, is_stream, write_codes
+from autojacobin.cli.outputs import check_output, report_output, write_codes
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, Method, find_command, methods
@@ -155,12 +155,9 @@ def encode(
         made = hasher.encode(report_blocks(_prepared(hasher, matrix.blocks()), len(matrix), progress, "encoding"))
         seconds = time.perf_counter() - start
         write_codes(codes, made, bitorder)
-    if is_stream(codes):  # its reader expects only codes
-        return
-    write_settings(context, codes)
     facts = {"codes": codes, "vectors": len(made), "bits": made.n_bits, "seconds": round(seconds, 3)}
     sentence = f"Wrote {codes}: {len(made):,} codes of {made.n_bits} bits in {seconds:.1f} s."
-    print_sentence(sentence, facts)
+    report_output(context, codes, sentence, facts)
 
 
 def _prepared(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[Any]:

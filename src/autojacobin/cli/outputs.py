@@ -19,17 +19,18 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
+import typer
 
-from autojacobin.cli.console import wrong
+from autojacobin.cli.console import print_sentence, wrong
 from autojacobin.cli.opening import STREAM, split_part
-from autojacobin.cli.options import settings_path
+from autojacobin.cli.options import settings_path, write_settings
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.files import atomic_writer
 from autojacobin.errors import import_extra
@@ -76,6 +77,13 @@ def check_output(
         problem = f"{beside}, where the settings of the run go, exists already; give another path, or --overwrite"
     if problem:
         raise wrong(name, problem)
+
+
+def report_output(context: typer.Context, output: Path, sentence: str, facts: Mapping[str, Any]) -> None:
+    """Write the settings of a run beside its output, and print what was done; neither if the output is a stream."""
+    if not is_stream(output):
+        write_settings(context, output)
+        print_sentence(sentence, facts)
 
 
 def _is_same_file(output: Path, other: str) -> bool:

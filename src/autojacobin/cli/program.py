@@ -159,17 +159,11 @@ def _root(
 
 def _limit_threads(context: typer.Context, threads: int) -> None:
     """Limit the cores of this library, and of the BLAS library that is already loaded, until the command ends."""
+    context.with_resource(threadpool_limits(threads))
     before = os.environ.get(_THREADS_VARIABLE)
     os.environ[_THREADS_VARIABLE] = str(threads)
-    limit = threadpool_limits(threads)
-
-    def restore() -> None:
-        limit.restore_original_limits()
-        os.environ.pop(_THREADS_VARIABLE)
-        if before is not None:
-            os.environ[_THREADS_VARIABLE] = before
-
-    context.call_on_close(restore)
+    pop, update = os.environ.pop, os.environ.update
+    context.call_on_close(lambda: pop(_THREADS_VARIABLE) if before is None else update({_THREADS_VARIABLE: before}))
 
 
 def main() -> None:

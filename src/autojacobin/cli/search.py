@@ -11,10 +11,9 @@ import numpy.typing as npt
 import typer
 
 from autojacobin.cli import options
-from autojacobin.cli.console import print_sentence, progress_bar, report_blocks, wrong
+from autojacobin.cli.console import progress_bar, report_blocks, wrong
 from autojacobin.cli.opening import STREAM, Ids, all_opened, as_ids, blocks_for, open_index, read_ids
-from autojacobin.cli.options import write_settings
-from autojacobin.cli.outputs import check_output, is_stream, write_neighbours
+from autojacobin.cli.outputs import check_output, report_output, write_neighbours
 from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress
 
@@ -102,14 +101,11 @@ def search(
         seconds = time.perf_counter() - start
         n = len(opened_index)
     write_neighbours(out, distances, ids, payload)
-    if is_stream(out):  # its reader expects only neighbours
-        return
-    write_settings(context, out)
     facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **how.facts(), "seconds": round(seconds, 3)}
     asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
     searched = ("those allowed of " if how.is_filtered else "") + count_of(n, "vector")
     sentence = f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
-    print_sentence(sentence, facts)
+    report_output(context, out, sentence, facts)
 
 
 @dataclass

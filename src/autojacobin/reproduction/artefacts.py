@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from autojacobin import figures
@@ -11,14 +12,15 @@ from autojacobin.reproduction import paper
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import Results
 from autojacobin.reproduction.trials import (
+    ASYMMETRIC,
+    AUTOENCODER,
+    COMPARED,
+    SHOWN,
     Settings,
     Trial,
-    alpha_trials,
-    compared_trials,
-    distance_trials,
-    every_trial,
-    first_seed,
-    shown_trials,
+    alpha_trial,
+    default_trials,
+    every_method,
 )
 
 if TYPE_CHECKING:
@@ -47,12 +49,20 @@ class Artefact:
         return bool(self.caption)
 
 
-def _first_of(method: str) -> Callable[[Settings], list[Trial]]:
-    return lambda settings: [trial for trial in first_seed(settings) if trial.method == method]
+_compared, _shown = partial(default_trials, COMPARED), partial(default_trials, SHOWN)
+
+
+def _first_of(method: str, settings: Settings) -> list[Trial]:
+    return [trial for trial in default_trials((method,), settings) if trial.seed == 0]
 
 
 def _longest_of_own(settings: Settings) -> list[Trial]:
-    return [trial for trial in _first_of("AutoJacoBin")(settings) if trial.pictured]
+    return [trial for trial in _first_of("AutoJacoBin", settings) if trial.pictured]
+
+
+def _over_alpha(settings: Settings) -> list[Trial]:
+    own = [alpha_trial(bits, alpha, settings) for alpha in settings.alphas for bits in settings.bits]
+    return own + _first_of("NOKMeans", settings)
 
 
 ARTEFACTS: dict[str, Artefact] = {
@@ -91,7 +101,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Each method retrieves the points nearest in Hamming distance, 0.01 % of the base but at least 99; shown are "
         "the 99 of them nearest in Euclidean distance. Orange border: one of the 99 true neighbours. Each patch is "
         "stretched from black to white.",
-        lambda settings: [trial for trial in shown_trials(settings) if trial.pictured],
+        lambda settings: [trial for trial in _shown(settings) if trial.pictured],
     ),
     "fig6": Artefact(
         "Figure 6: the cost over the optimisation",
@@ -99,14 +109,14 @@ ARTEFACTS: dict[str, Artefact] = {
         "first 20 iterations (NUS-WIDE, 64 bits, α = 0.1).",
         paper.cost,
         "Cost of each batch after the step on it, and the terms that add up to it.",
-        lambda settings: [trial for trial in _first_of("AutoJacoBin")(settings) if trial.bits == settings.bits[0]],
+        lambda settings: _first_of("AutoJacoBin", settings)[:1],
     ),
     "fig7": Artefact(
         "Figure 7: m-Recall by the weight α",
         "Performance is stable for α from 0.01 to 10, and always better than that of NOKMeans (NUS-WIDE, k = 1).",
         paper.alphas,
         "m-Recall for the smallest k, with the same seed for all bars.",
-        lambda settings: alpha_trials(settings) + _first_of("NOKMeans")(settings),
+        _over_alpha,
     ),
     "fig8": Artefact(
         "Figure 8: Recall@i of the auto-encoder models",
@@ -134,35 +144,35 @@ ARTEFACTS: dict[str, Artefact] = {
         "Recall@i minus the Recall@i of ITQ, mean over queries and seeds; i is on a logarithmic axis. Above 0, a "
         "method finds more than ITQ. The grey numbers are ITQ's own Recall@i at i = 1, 10, 100, … A curve that leaves "
         "a panel at the bottom is lower still.",
-        shown_trials,
+        _shown,
     ),
     "recall1000": Artefact(
         "Recall@1000",
         "With 64 bits on NUS-WIDE, Recall@1000 is 0.92, and the previous best is NOKMeans at 0.81; for which k is not "
         "said.",
         paper.recall_at_1000,
-        trials=compared_trials,
+        trials=_compared,
     ),
     "depth90": Artefact(
         "Points to retrieve for a recall of 0.9",
         "With 256 bits on GIST1M, 2,000 points give a recall of 0.9; the other methods need more than 6,000. For "
         "which k is not said.",
         paper.depth_for_90,
-        trials=compared_trials,
+        trials=_compared,
     ),
     "table2": Artefact(
         "Table II: m-Recall of every method",
         "Auto-JacoBin has the highest m-Recall in 13 of the 15 rows on SIFT1M, and OKMeans in the other two; the text "
         "calls it comparable to the state of the art there, and better with more bits.",
         paper.m_recalls,
-        trials=compared_trials,
+        trials=_compared,
     ),
     "times": Artefact(
         "Training time",
         "Auto-JacoBin takes about 8 minutes on SIFT1M with 64 bits; NOKMeans, OKMeans, ITQ and Spectral Hashing take "
         "15, 4, 2 and 1 seconds.",
         paper.training_times,
-        trials=compared_trials,
+        trials=_compared,
     ),
     "appendix": Artefact(
         "Figure of appendix I: the positions in the proof",
@@ -174,14 +184,14 @@ ARTEFACTS: dict[str, Artefact] = {
         "Beyond the paper: all methods, and Auto-JacoBin with settings that it chooses itself",
         "Not in the paper: its settings are fixed. By default the library chooses them on held-out training points.",
         paper.every_m_recall,
-        trials=every_trial,
+        trials=lambda settings: default_trials(every_method(), settings),
     ),
     "distances": Artefact(
         "Beyond the paper: other distances, and the binary auto-encoder",
         "Not in the paper: it compares codes by the Hamming distance. The distances here keep the real values of the "
         "query and need no more memory. The binary auto-encoder is made for the distance to what its codes decode to.",
         paper.distance_m_recalls,
-        trials=distance_trials,
+        trials=partial(default_trials, (*ASYMMETRIC, AUTOENCODER)),
     ),
 }
 """By the names for ``--only``, in the order of the paper; what goes beyond the paper comes last."""

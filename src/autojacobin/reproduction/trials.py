@@ -319,29 +319,8 @@ def fingerprint(data: VectorSet) -> str:
     return digest.hexdigest()[:32]
 
 
-def compared_trials(settings: Settings) -> list[Trial]:
-    """Trials of the compared methods with all lengths and seeds."""
-    return _default_trials(COMPARED, settings)
-
-
-def shown_trials(settings: Settings) -> list[Trial]:
-    """Trials of the compared methods and of Auto-JacoBin with chosen settings."""
-    return _default_trials(SHOWN, settings)
-
-
-def every_trial(settings: Settings) -> list[Trial]:
-    """Trials of all methods with their defaults."""
-    others = tuple(method for method in every_method() if method not in SHOWN)
-    return shown_trials(settings) + _default_trials(others, settings)
-
-
-def distance_trials(settings: Settings) -> list[Trial]:
-    """Trials for the comparison of distances."""
-    return _default_trials(ASYMMETRIC, settings) + _default_trials((AUTOENCODER,), settings)
-
-
-def _default_trials(methods: tuple[str, ...], settings: Settings) -> list[Trial]:
-    """Trials with default parameters; figure 5 shows seed 0 with the longest codes."""
+def default_trials(methods: tuple[str, ...], settings: Settings) -> list[Trial]:
+    """Trials with default parameters and all lengths and seeds; figure 5 shows seed 0 with the longest codes."""
     return [
         Trial(
             method,
@@ -362,23 +341,13 @@ def variant_trials(settings: Settings, chosen: dict[str, dict[str, float]]) -> l
     return [Trial(method, bits, 0, tuple(sorted(chosen[method].items()))) for method in VARIANTS]
 
 
-def alpha_trials(settings: Settings) -> list[Trial]:
-    """Trials for figure 7, with seed 0."""
-    return [alpha_trial(bits, alpha, settings) for alpha in settings.alphas for bits in settings.bits]
-
-
 def alpha_trial(bits: int, alpha: float, settings: Settings) -> Trial:
-    """Trial of Auto-JacoBin with a weight α. That with the paper's α is one of the compared trials."""
+    """Trial of Auto-JacoBin with a weight α and seed 0. That with the paper's α is one of the compared trials."""
     if alpha == PAPER_ALPHA:
-        return next(c for c in compared_trials(settings) if (c.method, c.bits, c.seed) == ("AutoJacoBin", bits, 0))
+        return next(trial for trial in default_trials(("AutoJacoBin",), settings) if trial.bits == bits)
     return Trial("AutoJacoBin", bits, 0, (("alpha", alpha),))
 
 
 def longest_bits(settings: Settings) -> int:
     """Code length for figure 5 and for the variants: the paper's 128, or the longest."""
     return 128 if 128 in settings.bits else settings.bits[-1]
-
-
-def first_seed(settings: Settings) -> list[Trial]:
-    """Trials of the compared methods with seed 0."""
-    return [trial for trial in compared_trials(settings) if trial.seed == 0]
