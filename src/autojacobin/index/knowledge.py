@@ -58,7 +58,7 @@ _RANKS_FITTED = 256
 _NEWTON_STEPS = 5
 _DEVIATIONS = 1.645  # the lower bounds of recalls hold for 95 samples in 100
 _MISSED = 3  # neighbours, of one more query that each bound counts
-_SHARE_LIKE = 0.99  # of the queries, whose nearest neighbours are as near as is usual
+_SHARE_LIKE = 0.995  # of the queries, whose nearest neighbours are as near as is usual
 _ROUNDING = 1e-6  # of logarithms, by which compiled code may differ
 _ROOM_FOR_LISTS = 1.25  # beyond the most that such a query scans
 _ROOM = 1.05  # beyond the farthest nearest neighbour of a query that the index learned from
@@ -89,11 +89,11 @@ class Knowledge:
     lists, codes, most : arrays of float64, shape (n_levels, n_thresholds)
         Lists and codes that a query scans on average, and lists at most.
     far : array of float64, shape (2,)
-        How far the nearest neighbour is for one in a hundred of the queries, and how far at most.
+        How far the nearest neighbour is for one in two hundred of the queries, and how far at most.
     middle : array of float32, shape (n_features,)
         The mean of the queries. Codes tell least about what is near it, and there may be nothing.
     central : array of float64, shape (2,)
-        The squared distance to the mean that one in a hundred of the queries is within, and the smallest.
+        The squared distance to the mean that one in two hundred of the queries is within, and the smallest.
     queries : array of float32, shape (n_queries, n_features)
         The user's own queries, if it was learned from these, or none.
     """

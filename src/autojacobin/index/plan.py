@@ -201,25 +201,25 @@ def _cheapest(
     level = known.level(k)
     if level is None:
         return None, math.inf
-    enough = known.at_least[level] >= recall
-    if not enough.any():
-        enough = known.seen[level] >= recall  # the sample was too small to be sure
-    if not enough.any():
+    recalls = known.at_least[level]
+    if not (recalls >= recall).any():
+        recalls = known.seen[level]  # the sample was too small to be sure
+    numbers = np.array([_candidates_for(recall, known.candidates, row) for row in recalls])
+    if not np.isfinite(numbers).any():
         return None, math.inf
     share = 1.0 if n_allowed is None else n_allowed / state.n_live
     beyond = min(int(np.searchsorted(known.levels, k / share)), len(known.levels) - 1)  # of a random filter
     bytes_per_vector = state.segments[0].vectors.dtype.itemsize * state.hasher.n_features_in_
-    first = np.where(enough.any(axis=1), enough.argmax(axis=1), -1)
-    costs = [
-        math.inf
-        if place < 0
-        else known.codes[beyond, t] * state.hasher.n_bits / 8 * _PER_CODE_BYTE
-        + known.lists[beyond, t] * _PER_LIST
-        + known.candidates[place] * bytes_per_vector * _PER_VECTOR_BYTE
-        for t, place in enumerate(first)
-    ]
+    costs = (
+        known.codes[beyond] * state.hasher.n_bits / 8 * _PER_CODE_BYTE
+        + known.lists[beyond] * _PER_LIST
+        + numbers * bytes_per_vector * _PER_VECTOR_BYTE
+    )
     t = int(np.argmin(costs))
-    number = max(k, int(known.candidates[first[t]]))
+    number = max(k, math.ceil(numbers[t]))
+    seen, at_least = (
+        float(np.interp(number, known.candidates, table[level, t])) for table in (known.seen, known.at_least)
+    )
     probing = wider = None
     if isinstance(state.hasher, ListHasher):
         last = level + 1 if n_allowed is None else len(known.levels)
@@ -229,11 +229,20 @@ def _cheapest(
             int(known.most[level, -1]), known.weights[level : level + 1], known.thresholds[level : level + 1, -1]
         )
     plan = Plan(
-        k, distance, True, number, False, recall, float(known.seen[level, t, first[t]]),
-        float(known.at_least[level, t, first[t]]), known.n_queries, probing, float(known.lists[beyond, t]),
-        float(known.codes[beyond, t]), tuple(known.far.tolist()), tuple(known.central.tolist()), known.middle, wider,
+        k, distance, True, number, False, recall, seen, at_least, known.n_queries, probing,
+        float(known.lists[beyond, t]), float(known.codes[beyond, t]), tuple(known.far.tolist()),
+        tuple(known.central.tolist()), known.middle, wider,
     )  # fmt: skip
-    return plan, costs[t]
+    return plan, float(costs[t])
+
+
+def _candidates_for(recall: float, candidates: npt.NDArray[np.int64], recalls: npt.NDArray[np.float32]) -> float:
+    """How many candidates reach a recall, between two numbers of the table; infinite if none does."""
+    if not (recalls >= recall).any():
+        return math.inf
+    last = int((recalls >= recall).argmax())
+    pair = slice(max(0, last - 1), last + 1)
+    return float(np.interp(recall, recalls[pair], candidates[pair]))
 
 
 def default_probes(n_lists: int) -> int:

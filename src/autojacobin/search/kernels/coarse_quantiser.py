@@ -56,6 +56,7 @@ FEWEST_IN_CELLS = 2**13  # centres; the nearest of fewer are found as fast witho
 _SHARE_LOOKED_AT = 0.3  # a query looks at this share of √(number of cells × number of centres it wants)
 _DEVIATIONS = 4.0
 _MOST_RANKED = 256  # more numbers are sorted faster in another way
+_STRIPES_PER_WANTED, _FEWEST_IN_STRIPE = 4, 2
 _HALVINGS = 5  # of the range in which the last of the lists is
 
 # What correctness needs: the layout, and what knowledge was learned with
@@ -260,12 +261,13 @@ def nearest_centres(
             if rule.shape[0] > 0:  # with a filter, all are needed to choose a level
                 enough = max(wanted, _FAR_RANK + 1) if shares.shape[0] > 0 else _FAR_RANK + 1
             limit = min(_limit_of(near.view(np.int32), enough) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
-            ordered = _sorted(_measure(X, q, points, near, limit, looked_at, members))
+            ordered = _sorted(_measure(X, q, points, near, np.float32(-1), limit, looked_at, members))
             if rule.shape[0] > 0 and shares.shape[0] == 0 and len(ordered) > _FAR_RANK:
                 reach = _reach_of(ordered, near, rule)
                 if reach > 0:
-                    limit = min(np.float32(reach) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
-                    ordered = _sorted(_measure(X, q, points, near, limit, looked_at, members))
+                    farther = min(np.float32(reach) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
+                    others = _measure(X, q, points, near, limit, farther, looked_at, members)
+                    ordered = _sorted(np.concatenate((ordered, others)))
             if shares.shape[0] > 0:
                 ordered = ordered[:enough]
             _write_lists(ordered, rule, shares, labels, squared, q)
@@ -433,12 +435,25 @@ def _estimate(products: Any, estimates: Any, place: int, norms: Any, group: int,
 
 
 @kernel(inline=True)
+def _minima_of(bits: Any, stripes: int) -> Any:
+    """The minimum of every so many numbers. The n smallest of these are almost the n smallest of all."""
+    minima = bits[:stripes].copy()
+    for first in range(stripes, bits.shape[0], stripes):
+        for s in range(np.uint64(min(stripes, bits.shape[0] - first))):
+            minima[s] = min(minima[s], bits[np.uint64(first) + s])
+    return minima
+
+
+@kernel(inline=True)
 def _limit_of(bits: Any, wanted: int) -> Any:
     """Limit that ``wanted`` estimates or a few more do not exceed; the largest of them if there are fewer.
 
     Estimates are given as their bits. Numbers of at least zero have the same order as their bits, so that the range of
     the bits can be halved.
     """
+    stripes = _STRIPES_PER_WANTED * wanted
+    if _FEWEST_IN_STRIPE * stripes <= bits.shape[0]:
+        bits = _minima_of(bits, stripes)
     count = np.uint64(bits.shape[0])
     low, high = np.int32(_INFINITE_BITS - 1), np.int32(0)
     for c in range(count):
@@ -480,14 +495,19 @@ def _mark(typing_context: Any, estimates: Any, first: Any, limit: Any) -> Any:  
 
 
 @kernel(inline=True)
-def _measure(X: Any, q: Any, points: Any, estimates: Any, limit: Any, looked_at: Any, members: Any) -> Any:
-    """Measure the centres whose estimates are up to ``limit``; gives distances and numbers as keys to sort by."""
+def _measure(
+    X: Any, q: Any, points: Any, estimates: Any, above: Any, limit: Any, looked_at: Any, members: Any
+) -> Any:  # fmt: skip
+    """Measure the centres whose estimates are above one number and up to another.
+
+    Gives distances and numbers as keys to sort by.
+    """
     count = np.uint64(0)
     for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
-        count += popcount(_mark(estimates, first, limit))
+        count += popcount(_mark(estimates, first, limit) & ~_mark(estimates, first, above))
     keys, count = np.empty(np.int64(count), dtype=np.int64), np.uint64(0)
     for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
-        near = _mark(estimates, first, limit)
+        near = _mark(estimates, first, limit) & ~_mark(estimates, first, above)
         start = np.uint64(looked_at[first // CENTRES_PER_GROUP] * CENTRES_PER_GROUP)
         while near:
             c = np.uint64(members[start + trailing_zeros(near)])

@@ -79,9 +79,13 @@ def _prefetch_row(vectors: Any, row: int) -> None:
 
 @kernel(inline=True)
 def _prefetch_ahead(vectors: Any, rows: Any, q: int, c: int) -> None:
-    """Prefetch the row that is some kilobytes ahead of ``rows[q, c]``."""
+    """Prefetch the row that is some kilobytes ahead of ``rows[q, c]``.
+
+    To ask for an address outside the mapped memory takes as long as to wait for a row, so rows below 0 are left out.
+    """
     ahead = c + min(_MOST_ROWS_AHEAD, max(_FEWEST_ROWS_AHEAD, _BYTES_AHEAD // max(1, vectors.strides[0])))
-    _prefetch_row(vectors, rows[q, min(ahead, rows.shape[1] - 1)])
+    if ahead < rows.shape[1] and rows[q, ahead] >= 0:
+        _prefetch_row(vectors, rows[q, ahead])
 
 
 # Sums over one row
