@@ -53,7 +53,7 @@ def refused(answer, status, words):
         ({"vectors": [[0.0] * 7 + ["x"]]}, 400, "vectors[0][7] must be a number, got text"),
         ({"vectors": [[0.0] * 7 + [True]]}, 400, "vectors[0][7] must be a number, got a boolean"),
         ({"vectors": [[0.0] * 7 + [None]]}, 400, "vectors[0][7] must be a number, got null"),
-        ({"vectors": [[0.0] * 7 + [1e300]]}, 400, "vectors[0][7] must be finite and fit into float32, got inf"),
+        ({"vectors": [[0.0] * 7 + [1e300]]}, 400, "vectors contains inf in row 0, column 7"),
         ({"vectors": [[0.0] * 7 + [10**400]]}, 400, "vectors[0][7] is not accepted: number out of range"),
         (
             {"vectors": [[0.0] * 7 + [3e38]]},
@@ -130,12 +130,12 @@ def test_bodies_that_are_none(service, body, headers, status, words):
         (
             "index=points",
             struct.pack("<8f", *[0.0] * 7, float("nan")),
-            "vectors[0][7] must be finite and fit into float32, got nan",
+            "vectors contains NaN in row 0, column 7",
         ),
         (
             "index=points",
             struct.pack("<8f", float("-inf"), *[0.0] * 7),
-            "vectors[0][0] must be finite and fit into float32, got -inf",
+            "vectors contains inf in row 0, column 0",
         ),
         ("index=points&k=ten", bytes(32), "k must be an integer, got text"),
         ("index=points&k=2&k=3", bytes(32), "'k' must be given once"),

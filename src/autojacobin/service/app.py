@@ -16,7 +16,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from autojacobin.codes import Codes
-from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
 from autojacobin.search.distances import distances_of
@@ -43,7 +42,6 @@ from autojacobin.service.responses import (
     Result,
     busy,
     hung_up,
-    invalid,
     raw_headers,
     wants_raw,
 )
@@ -228,8 +226,6 @@ class Service:
             if gone.done():
                 raise hung_up()
             raise busy(f"there was no answer within {seconds:g} s; ask for less, or try again")
-        except (DataError, MissingExtraError) as error:
-            raise invalid(str(error)) from error
         finally:
             gone.cancel()
             found.cancel()

@@ -10,8 +10,9 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from autojacobin.errors import DataError, MissingExtraError
 from autojacobin.service.access import Access, is_write_path
-from autojacobin.service.responses import PROBLEM, SHAPE, Problem
+from autojacobin.service.responses import PROBLEM, SHAPE, Problem, invalid
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -131,6 +132,7 @@ def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[A
         return await _on_problem(request, Problem(404, "not-found", f"there is nothing at {path!r}; {hint}"))
 
     handlers: Any = {Problem: _on_problem, HTTPException: on_http_error, Exception: _on_error}
+    handlers |= dict.fromkeys((DataError, MissingExtraError), _on_wrong_request)
     app = Starlette(routes=list(routes), exception_handlers=handlers, lifespan=lifespan)
     app.router.redirect_slashes = False  # to an address that a proxy before the service may not have
     return app
@@ -140,6 +142,10 @@ async def _on_problem(_: Any, problem: Any) -> Response:
     from starlette.responses import Response
 
     return Response(problem.body(), problem.status, media_type=PROBLEM, headers=problem.headers)
+
+
+async def _on_wrong_request(request: Request, error: Exception) -> Response:
+    return await _on_problem(request, invalid(str(error)))
 
 
 async def _on_error(request: Request, _: Exception) -> Response:

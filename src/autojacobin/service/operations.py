@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
 
-from autojacobin.errors import DataError, IndexLockedError, MissingExtraError
+from autojacobin.errors import DataError, IndexLockedError
 from autojacobin.index.index import Index
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
@@ -269,7 +269,7 @@ class Write:
         except IndexLockedError as error:
             detail = f"another process is writing to {name}; try again when it has finished"
             raise Problem(423, "locked", detail) from error
-        except (DataError, MissingExtraError, OverflowError) as error:  # the last for integers beyond 64 bits
+        except OverflowError as error:  # for integers beyond 64 bits
             raise invalid(str(error)) from error
         done: dict[str, Any] = {_DONE[self.change]: self.n_vectors}
         return Written(name, figures["generation"], figures["vectors"], **done, ids=given)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
-from autojacobin.errors import DataError
+from autojacobin.core.vectors import check_finite
 from autojacobin.service.access import Limits
 from autojacobin.service.messages import (
     AddRequest,
@@ -216,7 +216,7 @@ class Requests:
             return _in_order(packed, bitorder, served)
         # A copy, because a read-only array is another type to the compiler, which would compile the kernels twice.
         matrix = np.frombuffer(received.body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, width)
-        _check_finite(matrix)
+        check_finite(matrix, argument="vectors")
         return matrix
 
 
@@ -342,19 +342,8 @@ def _read_matrix(vectors: list[list[float]], width: int) -> npt.NDArray[np.float
             raise invalid(f"vectors[{row}] must be a list of {width} numbers, got a list of {len(vector)}")
     with np.errstate(over="ignore"):  # what does not fit becomes Inf, which is refused below
         matrix = np.array(vectors, dtype=np.float64).astype(np.float32)
-    _check_finite(matrix)
+    check_finite(matrix, argument="vectors")
     return matrix
-
-
-def _check_finite(matrix: npt.NDArray[np.float32]) -> None:
-    """Refuse a matrix with a number that is not finite, and name its place."""
-    finite = np.isfinite(matrix)
-    if not finite.all():
-        row, column = divmod(int(np.argmin(finite)), matrix.shape[1])
-        raise invalid(
-            f"vectors[{row}][{column}] must be finite and fit into float32, got {matrix[row, column]}; leave such "
-            "vectors out, or rescale them"
-        )
 
 
 def _read_codes(codes: list[str], encoding: str, width: int) -> npt.NDArray[np.uint8]:
@@ -375,7 +364,4 @@ def _in_order(packed: npt.NDArray[np.uint8], bitorder: BitOrder | None, served: 
     """Give packed codes in the bit order of an index, which is also the one that they have by default."""
     own = served.own_codes
     assert own is not None
-    try:
-        return Codes.from_packed(packed, own.n_bits, bitorder=bitorder or own.bitorder).to_packed(own.bitorder)
-    except DataError as error:
-        raise invalid(str(error)) from error
+    return Codes.from_packed(packed, own.n_bits, bitorder=bitorder or own.bitorder).to_packed(own.bitorder)
