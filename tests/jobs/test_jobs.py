@@ -28,9 +28,9 @@ class Interrupted(InProcess):
     def __init__(self, after):
         self.after, self.asked, self.done = after, 0, 0
 
-    def each(self, stage, function, calls, progress=None):
+    def each(self, stage, function, calls, progress=None, n_done=0):
         self.asked = len(calls)
-        for answer in super().each(stage, function, calls, progress):
+        for answer in super().each(stage, function, calls, progress, n_done):
             self.done += 1
             yield answer
             if self.done == self.after:
@@ -102,7 +102,7 @@ def test_a_crash_before_the_commit_loses_no_segment(tmp_path, pattern, hasher, m
 def test_a_crash_after_the_commit_is_tidied_up_by_the_next_run(tmp_path, pattern, hasher, monkeypatch):
     path = tmp_path / "index"
     with monkeypatch.context() as patched:
-        patched.setattr("autojacobin.jobs.build.JobFolder.delete", lambda self: None)
+        patched.setattr("autojacobin.jobs.build.shutil.rmtree", lambda *_, **__: None)
         build_index(pattern, hasher, path, here, rows_per_chunk=1)
     assert os.path.exists(f"{path}.building")
     again = Interrupted(None)

@@ -52,8 +52,7 @@ class AutoJacobinDocumentStore:
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
         """Documents that pass the filters of Haystack; all without filters."""
-        ids = [] if self._store.index is None else list(self._store.index.ids)
-        found = [_document(text) for text in self._store.get(ids)]
+        found = [_document(text) for text in self._store.get(self._store.ids)]
         return [document for document in found if not filters or document_matches_filter(filters, document)]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:

@@ -97,8 +97,7 @@ class AutoJacobinVectorStore(VectorStore):
 
     def delete(self, ids: Sequence[str] | None = None, **_kwargs: Any) -> bool:
         """Delete the documents with these ids, or all if there are none given; unknown ids do not matter."""
-        index = self._store.index
-        self._store.remove(([] if index is None else list(index.ids)) if ids is None else ids)
+        self._store.remove(self._store.ids if ids is None else ids)
         return True
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

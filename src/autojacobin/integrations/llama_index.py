@@ -105,7 +105,7 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
 
     def clear(self) -> None:
         """Delete all nodes."""
-        self._store.remove(self._ids())
+        self._store.remove(self._store.ids)
 
     def persist(self, persist_path: str, fs: Any = None) -> None:
         """Write the store to a folder; an empty store writes nothing.
@@ -166,13 +166,13 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
 
     def _selected(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[str]:
         """Ids of the nodes that have one of some ids and pass filters."""
-        ids = self._ids() if node_ids is None else node_ids
+        ids = self._store.ids if node_ids is None else node_ids
         if filters is None or not filters.filters:
             return ids
         if _is_condition(filters):
             passing = self._store.matching(_of_filters(filters))
         else:
-            texts = self._store.get(self._ids())
+            texts = self._store.get(self._store.ids)
             known = {name for text in texts for name in text.metadata}
             if texts and (unknown := _fields(filters) - known):
                 raise DataError(
@@ -182,9 +182,6 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
             passing = [text.id for text in texts if _passes(filters, text.metadata)]
         allowed = set(passing)
         return [id for id in ids if id in allowed]
-
-    def _ids(self) -> list[str]:
-        return [] if self._store.index is None else list(self._store.index.ids)
 
 
 def _node(text: Text) -> BaseNode:

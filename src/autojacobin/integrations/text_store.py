@@ -143,6 +143,11 @@ class TextStore:
         """The index; None before the first texts are added."""
         return self._index
 
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all texts."""
+        return [] if self._index is None else list(self._index.ids)
+
     def __len__(self) -> int:
         return 0 if self._index is None else len(self._index)
 

@@ -121,22 +121,20 @@ def write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool) -> tu
     return tuple(segment.record for segment in segments)
 
 
-def search_chunk(segment: SegmentFiles, queries: Queries, k: int) -> Neighbours:
-    """The ``k`` nearest codes in one segment, or all of them if there are fewer."""
-    found = segment.open()
-    return nearest_codes(queries, (found,), min(k, found.n_live))
-
-
-def search_lists_chunk(
-    segment: SegmentFiles, asked: tuple[npt.NDArray[Any], Chosen, Queries | None], k: int
+def search_chunk(
+    segment: SegmentFiles, asked: Queries | tuple[npt.NDArray[Any], Chosen, Queries | None], k: int
 ) -> Neighbours:
-    """The ``k`` nearest codes in chosen lists of one segment; -1 where there are fewer.
+    """The ``k`` nearest codes in one segment, or all of them if there are fewer.
 
-    ``asked`` holds the queries, their lists, and the queries as ``prepared_for_lists`` gives them.
+    Or those in chosen lists, and -1 where there are fewer: then ``asked`` holds the queries, their lists, and the
+    queries as ``prepared_for_lists`` gives them.
     """
+    found = segment.open()
+    if not isinstance(asked, tuple):
+        return nearest_codes(asked, (found,), min(k, found.n_live))
     hasher = _hasher(str(Path(segment.folder) / segment.hasher))
     queries, chosen, prepared = asked
-    return search_chosen(State(hasher, segment.keep_vectors, (segment.open(),)), queries, k, chosen, prepared)
+    return search_chosen(State(hasher, segment.keep_vectors, (found,)), queries, k, chosen, prepared)
 
 
 def measure_chunk(

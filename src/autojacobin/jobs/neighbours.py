@@ -6,7 +6,7 @@ The results are those of a single machine, ties included, whatever runs the task
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, SupportsIndex
 
@@ -33,7 +33,6 @@ from autojacobin.jobs.chunks import (
     cut_into_chunks,
     measure_chunk,
     search_chunk,
-    search_lists_chunk,
     truth_chunk,
 )
 from autojacobin.jobs.inputs import Patterns, survey
@@ -102,17 +101,14 @@ def search_index(
     files = [SegmentFiles(where, segment.record, *about) for segment in segments]
 
     def search(block: npt.NDArray[Any], probing: Probing | None) -> Neighbours:
-        asked: Any
-        work: Callable[..., Neighbours]
-        if probing is None:
-            asked, work = DISTANCES[plan.distance].queries(hasher, block), search_chunk
-        else:
+        asked: Any = DISTANCES[plan.distance].queries(hasher, block) if probing is None else None
+        if probing is not None:
             assert isinstance(hasher, ListHasher)
             prepared = prepared_for_lists(hasher, block, plan.distance)
-            asked, work = (block, chosen_lists(state, block, probing), prepared), search_lists_chunk
+            asked = block, chosen_lists(state, block, probing), prepared
         shared = workers.share(asked)
         calls = [(file, shared, depth) for file in files]
-        found: Neighbours = workers.merged("searching", work, calls, merge_topk, depth, progress)
+        found: Neighbours = workers.merged("searching", search_chunk, calls, merge_topk, depth, progress)
         if probing is not None:
             found = in_own_type(found[0], plan.distance == "hamming"), found[1]
         if plan.rerank:

@@ -67,7 +67,7 @@ class Service:
         indexes: Mapping[str, Index | str | os.PathLike[str]],
         access: Access,
         limits: Limits,
-        poll_seconds: float,
+        poll_seconds: float = 1.0,
         pages: Pages | None = None,
         device: str = "cpu",
     ) -> None:

@@ -243,9 +243,7 @@ def warm_up(index: Index, max_queries: int) -> bool:
             for way in ways:
                 index.search(_queries(index, n_queries, distance), distance=distance, **way)
     if kept:
-        _warm_up_measures(index)
-        _warm_up_recall(index)
-        index.search(_queries(index, 1), 1)  # learns, if the index has not
+        _warm_up_reranking(index)
     _warm.add(kind)
     return True
 
@@ -303,7 +301,7 @@ def _build(
         index.compact()
 
 
-def _vectors(dtype: str, n: int, width: int) -> npt.NDArray[Any]:
+def _vectors(dtype: Any, n: int, width: int) -> npt.NDArray[Any]:
     return np.random.default_rng(0).integers(0, 100, size=(n, width)).astype(dtype)
 
 
@@ -314,23 +312,18 @@ def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
     return sorted({1, *(n for n in (_SCANNED, _SLICED, collected) if n < most), most})
 
 
-def _warm_up_measures(index: Index) -> None:
-    """Re-rank enough candidates for estimates, and search for a query of the dtype of the index."""
+def _warm_up_reranking(index: Index) -> None:
+    """Re-rank enough candidates for estimates, search for a query of the dtype of the index, and learn about recall."""
     width = int(index.hasher.n_features_in_)
     candidates = min(len(index), max(default_candidates(1), -(-_ESTIMATED_NUMBERS // (_SLICED * width))))
     needed = -(-_ESTIMATED_NUMBERS // (candidates * width))
     n_queries = max(_SLICED, min(needed, _COLLECTED_PER_CORE * usable_cores() - 1))
     _, ids = index.search(_queries(index, n_queries), 1, candidates=candidates)
-    index.search(index.vectors(ids[0]), 1, candidates=default_candidates(1))
-
-
-def _warm_up_recall(index: Index) -> None:
-    """Let a small index of the same kind learn about itself, as this one will when it is written to."""
-    found = index.search(_queries(index, 1), 1, rerank=False)[1]
-    dtype, width = index.vectors(found[0]).dtype, int(index.hasher.n_features_in_)
-    rows = max(2, min(_ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM // width))
-    small = Index(index.hasher)
-    small.add(np.random.default_rng(0).integers(0, 100, size=(rows, width)).astype(dtype))
+    stored = index.vectors(ids[0])
+    index.search(stored, 1, candidates=default_candidates(1))
+    n = max(2, min(_ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM // width))
+    Index(index.hasher).add(_vectors(stored.dtype, n, width))  # learns, as this one will when it is written to
+    index.search(_queries(index, 1), 1)  # learns, if the index has not
 
 
 def _queries(index: Index, n: int, distance: str | None = None) -> npt.NDArray[Any]:

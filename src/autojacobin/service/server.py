@@ -72,10 +72,8 @@ def serve(
     switching = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
-        with (
-            _service_server(indexes, host, port, access, limits, poll_seconds, pages, device) as server,
-            server.ended_by_signals(),
-        ):
+        options = {"poll_seconds": poll_seconds, "pages": pages, "device": device}
+        with _service_server(indexes, host, port, access, limits, **options) as server, server.ended_by_signals():
             if announce is not None:
                 announce(server.address)
             server.run()
@@ -112,9 +110,7 @@ def _service_server(
     port: int = 0,
     access: Access | None = None,
     limits: Limits | None = None,
-    poll_seconds: float = 1.0,
-    pages: Pages | None = None,
-    device: str = "cpu",
+    **options: Any,
 ) -> HttpServer:
     try:
         from autojacobin.service.app import Service
@@ -123,7 +119,7 @@ def _service_server(
 
     access, limits = access or Access(), limits or Limits()
     access.check_address(host)
-    service = Service(indexes, access, limits, poll_seconds, pages, device)
+    service = Service(indexes, access, limits, **options)
     return HttpServer(service.app, host, port, limits=limits, on_stop=service.stop_waiting, what="the search service")
 
 
