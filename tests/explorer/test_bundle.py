@@ -14,7 +14,6 @@ from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth, recall_curve
 from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run, page
 from autojacobin.explorer import bundle as bundle_module
-from autojacobin.explorer.page import as_one_script
 from autojacobin.explorer.retrieved import make_sprite
 from autojacobin.reproduction import Settings, reproduce
 from autojacobin.reproduction.trials import Trial, cut, make_hasher, run_trial
@@ -222,19 +221,6 @@ def test_an_earlier_page_is_replaced_and_nothing_else_is(bundle, tmp_path):
     assert (tmp_path / "index.html").read_text() == "<p>a page of somebody else</p>"
     with pytest.raises(StorageError, match="cannot write the page to .*index.html"):
         export_page(bundle, tmp_path / "index.html")
-
-
-def test_modules_that_cannot_be_joined_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "ASSETS", tmp_path)
-    (tmp_path / "a.js").write_text('import { b } from "./b.js";\nexport const a = 1;\n')
-    (tmp_path / "b.js").write_text('import { a } from "./a.js";\nexport const b = 2;\n')
-    with pytest.raises(FormatError, match="a → b → a import each other in a circle"):
-        as_one_script("a")
-    (tmp_path / "b.js").write_text("export default 2;\n")
-    with pytest.raises(FormatError, match=r"b\.js has a line that cannot be joined into one script: export default 2;"):
-        as_one_script("a")
-    (tmp_path / "b.js").write_text("export const b = 2;\n")
-    assert "const { b } = module_b;" in as_one_script("a")
 
 
 def test_a_binary_auto_encoder_alone_is_shown_by_its_own_distance():

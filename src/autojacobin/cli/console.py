@@ -19,7 +19,8 @@ from typing import Any
 
 import typer
 from rich import progress as bars
-from rich.console import Console, RenderableType
+from rich.console import Console
+from rich.table import Table
 
 from autojacobin.core.addresses import redacted_message
 from autojacobin.core.parallel import Progress
@@ -112,7 +113,15 @@ def print_json(facts: Any) -> None:
     typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=plain, allow_nan=False))
 
 
-def print_table(table: RenderableType) -> None:
+def table_of(*titles: str) -> Table:
+    """Make an empty table; all columns but the first are of numbers."""
+    table = Table(box=None, pad_edge=False)
+    for number, title in enumerate(titles):
+        table.add_column(title, justify="right" if number else "left", no_wrap=bool(number))
+    return table
+
+
+def print_table(table: Table) -> None:
     """Print a table, as wide as the terminal allows."""
     console = Console()
     if not console.is_terminal:

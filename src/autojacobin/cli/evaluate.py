@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import typer
-from rich.table import Table
 
 from autojacobin.cli import options
-from autojacobin.cli.console import as_text, output, print_json, print_table, progress_bar, report_blocks, wrong
+from autojacobin.cli.console import (
+    as_text,
+    output,
+    print_json,
+    print_table,
+    progress_bar,
+    report_blocks,
+    table_of,
+    wrong,
+)
 from autojacobin.cli.opening import STREAM, load_model, metric_for, open_index, opened
 from autojacobin.cli.search import SearchOptions
 from autojacobin.core.arrays import to_host
@@ -122,12 +130,9 @@ def evaluate(
         return
     described = ", ".join(f"{name} {as_text(value)}" for name, value in about.items() if value is not None)
     typer.echo(f"{count_of(n, 'query', 'queries')}, {retrieved:,} retrieved; {described}")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("k", justify="right")
     at_depth = [f"recall@{retrieved}"] if min(ks) < retrieved else []
     titles = measures or ["recall@k", *at_depth, *averaged]
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    table = table_of("k", *titles)
     for k, row in results.items():
         names = measures or [f"recall@{min(k, retrieved)}", *titles[1:]]
         table.add_row(str(k), *(str(row[name]) for name in names))

@@ -15,9 +15,8 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import typer
-from rich.table import Table
 
-from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar, wrong
+from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar, table_of, wrong
 from autojacobin.cli.models import settable
 from autojacobin.cli.opening import load_model, open_index, opened, saved_bits, split_part
 from autojacobin.cli.options import Bits, K, Seed
@@ -262,9 +261,7 @@ def _row(name: str, seconds: float, best: dict[str, float], points: int, queries
 
 def _print(rows: dict[str, dict[str, Any]], settings: dict[str, Any]) -> None:
     typer.echo(", ".join(f"{name} {value:,}" for name, value in settings.items()))
-    table = Table(box=None, pad_edge=False)
-    for title in ("what", "best time", "per second", "codes per second"):
-        table.add_column(title, justify="left" if title == "what" else "right")
+    table = table_of("what", "best time", "per second", "codes per second")
     for name, row in rows.items():
         if name == "encode":
             table.add_row(name, _ms(row), f"{row['vectors_per_second']:,.0f} vectors", "")

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from autojacobin.cli.console import kept_in, output, print_table, progress_bar, stoppable
+from autojacobin.cli.console import kept_in, output, print_table, progress_bar, stoppable, table_of
 from autojacobin.cli.options import DataFolder, SetName, write_settings
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import StorageError
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from autojacobin.datasets import VectorSet
     from autojacobin.hashers import Hasher
     from autojacobin.index.index import Index
-    from autojacobin.reproduction import Reproduction
-    from autojacobin.reproduction.report import Table as ReportTable
+    from autojacobin.reproduction import Reproduction, Table
 
 # m-Recall of all methods and by several distances, recall curves, and retrieved patches.
 _SHOWN = ("quality", "distances", "fig9", "fig5")
@@ -190,11 +188,8 @@ def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
     def training(method: str) -> str:
         return f"{statistics.mean(t['seconds']['fit'] for t in trials if t['method'] == method):.1f} s"
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("   m-Recall")
-    for row in quality.rows:
-        table.add_column(f"k = {row[0].strip('()').partition(',')[0]}", justify="right", no_wrap=True)
-    table.add_column("training", justify="right", no_wrap=True)
+    ks = (row[0].strip("()").partition(",")[0] for row in quality.rows)
+    table = table_of("   m-Recall", *(f"k = {k}" for k in ks), "training")
     for column, method in enumerate(every_method(), 1):
         table.add_row(f"   {quality.header[column]}", *_marked(quality, column), training(method))
     table.add_row()
@@ -210,7 +205,7 @@ def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
     )
 
 
-def _marked(table: ReportTable, column: int) -> list[str]:
+def _marked(table: Table, column: int) -> list[str]:
     """Give a column of a table, with a mark behind the best cells and those level with them."""
     return [
         f"{row[column]}{'*' if (r, column) in table.bold else '≈' if (r, column) in table.level else ' '}"
@@ -218,11 +213,8 @@ def _marked(table: ReportTable, column: int) -> list[str]:
     ]
 
 
-def _print_searches(searches: ReportTable) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("   search")
-    for title in searches.header[1:]:
-        table.add_column(title, justify="right", no_wrap=True)
+def _print_searches(searches: Table) -> None:
+    table = table_of("   search", *searches.header[1:])
     for name, *cells in searches.rows:
         table.add_row(f"   {name}", *cells)
     print_table(table)

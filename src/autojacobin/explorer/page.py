@@ -11,11 +11,12 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autojacobin.core.files import write_atomically
-from autojacobin.errors import DataError, FormatError, MissingExtraError, StorageError
+from autojacobin.core.files import clear_os_errors, write_atomically
+from autojacobin.errors import DataError, MissingExtraError, StorageError
 from autojacobin.explorer.bundle import Bundle
 from autojacobin.index.names import from_names
 from autojacobin.service.access import Access
@@ -35,7 +36,6 @@ _PAGE, _DATA, _ABOUT = "index.html", "data", "about.js"
 _MARK = b"autojacobin-explorer"
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
-_LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
 WHAT = "serving the page (--static OUT writes it to disk instead)"
 _MOST_CODES = 1000
 _SAMPLE = 24
@@ -55,7 +55,7 @@ def export_page(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
     """
     target = prepare_folder(folder)
     page = target / _PAGE
-    try:
+    with _writing(target):
         # an old page with new data, or the other way round, would show wrong numbers
         page.unlink(missing_ok=True)
         shutil.rmtree(target / _DATA, ignore_errors=True)
@@ -63,21 +63,17 @@ def export_page(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
         for name, content in _data_files(bundle):
             write_atomically(target / _DATA / name, content)
         write_atomically(page, _html().encode())
-    except OSError as error:
-        raise _cannot_write(target, error) from error
     return page
 
 
 def prepare_folder(folder: str | os.PathLike[str]) -> Path:
     """Make the folder, or refuse one that holds anything but a page; call this before a long computation."""
     target = Path(folder)
-    try:
+    with _writing(target):
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=target):
             pass  # a folder that exists may be read-only
         others = sorted(path.name for path in target.iterdir() if not _belongs_to_page(path))
-    except OSError as error:
-        raise _cannot_write(target, error) from error
     if others:
         raise StorageError(
             f"{target} holds other files, such as {others[0]}, expected a new or empty folder or an earlier page; "
@@ -86,10 +82,10 @@ def prepare_folder(folder: str | os.PathLike[str]) -> Path:
     return target
 
 
-def as_one_script(first: str = "main") -> str:
-    """Join the module ``first`` and all that it imports, each once and after what it needs itself."""
+def as_one_script() -> str:
+    """Join all modules, each once and after what it imports."""
     done: dict[str, str] = {}
-    _add_module(first, done, ())
+    _add_module("main", done)
     return '"use strict";\n(() => {\n' + "\n".join(done.values()) + "\n})();\n"
 
 
@@ -105,10 +101,8 @@ def _belongs_to_page(path: Path) -> bool:
     return path.name == _PAGE and _MARK in path.read_bytes()[:400]
 
 
-def _cannot_write(target: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"cannot write the page to {target}: {error.strerror or error}; choose another folder with --static"
-    )
+def _writing(target: Path) -> AbstractContextManager[None]:
+    return clear_os_errors(f"write the page to {target}", "choose another folder with --static")
 
 
 def _data_files(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
@@ -143,18 +137,14 @@ def _html() -> str:
     return html
 
 
-def _add_module(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:
+def _add_module(name: str, done: dict[str, str]) -> None:
     if name in done:
         return
-    if name in waiting:
-        raise FormatError(f"the modules {' → '.join((*waiting, name))} import each other in a circle; break it")
     source = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
     for match in _IMPORT.finditer(source):
-        _add_module(match[2], done, (*waiting, name))
+        _add_module(match[2], done)
     exported = [match[1] for match in _EXPORT.finditer(source)]
     body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\2;", source))
-    if left_over := _LEFT_OVER.search(body):
-        raise FormatError(f"{name}.js has a line that cannot be joined into one script: {left_over[0]}")
     done[name] = f"const module_{name} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();"
 
 

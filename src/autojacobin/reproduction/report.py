@@ -34,45 +34,7 @@ DEFINITIONS = {
 }
 """What a reader has to know for the tables and figures."""
 
-_STYLE = """
-:root { --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --line: #d1d9e0; --mark: #fff3e0; --panel: #f6f8fa;
-  --shade: rgb(31 35 40 / .28); color-scheme: light dark; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #0f1419; --ink: #e6edf3; --faint: #9aa7b2; --line: #30363d; --mark: #4a3512; --panel: #171d24;
-    --shade: rgb(230 237 243 / .3); } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem 1rem 4rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
-h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.2rem; margin: 2.8rem 0 .5rem; }
-p { margin: .4rem 0; } .lead, .note, .hint, figcaption, footer { color: var(--faint); }
-.note, .hint, figcaption { font-size: .9rem; max-width: 48rem; }
-.hint { display: none; } .hint.always { display: block; }
-#verdict h2, #definitions h2 { margin-top: 1.6rem; }
-.said { background: var(--panel); border-left: 3px solid var(--line); padding: .5rem .8rem; margin: .5rem 0 .8rem;
-  grid-template-columns: max-content 1fr; }
-/* The shade at the right edge shows that a table goes on; at its end, the paper that moves with it covers the shade. */
-.table { overflow-x: auto; margin: .6rem 0; background:
-  linear-gradient(to left, var(--paper) 40%, transparent) right / 3rem 100% no-repeat local,
-  linear-gradient(to left, var(--shade), transparent) right / .9rem 100% no-repeat scroll; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: .2rem 0; }
-th, td { padding: .22rem .2rem .22rem .8rem; border-bottom: 1px solid var(--line); text-align: right;
-  white-space: nowrap; vertical-align: top; }
-tr > :first-child { text-align: left; padding-left: 0; position: sticky; left: 0; background: var(--paper); }
-.many { font-size: .8rem; } .many td, .many th { padding-left: .45rem; }
-thead th { border-bottom: 2px solid var(--ink); white-space: normal; vertical-align: bottom; }
-tbody th { font-weight: 400; } td i { font-style: normal; color: var(--faint); }
-td b { display: inline-block; background: var(--mark); padding: 0 .2rem; margin-right: -.2rem; border-radius: 3px; }
-td small { display: block; line-height: 1.2; color: var(--faint); font-weight: 400; font-size: .78em; }
-img { display: block; max-width: 100%; height: auto; border-radius: 4px; }
-figure { margin: .6rem 0; } .scroll { overflow-x: auto; } .wide { max-width: max(100%, 40rem); }
-nav ul { columns: 2; column-gap: 2rem; padding-left: 1.1rem; } nav a { color: inherit; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; }
-dt { color: var(--faint); } dd { margin: 0; min-width: 0; }
-@media (max-width: 40rem) { nav ul { columns: 1; } dl, .said { grid-template-columns: 1fr; } .hint { display: block; }
-  dd { margin-bottom: .3rem; } th, td { padding-left: .6rem; } }
-@media print { section { break-inside: avoid; } nav { display: none; } }
-"""
+_STYLE = Path(__file__).with_suffix(".css")
 _HINT = '<p class="hint">Scroll sideways to see all of it →</p>'
 _LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -205,10 +167,10 @@ class Report:
         judged = "".join(table.to_html() for table in self.verdict)
         judged = f'<section id="verdict"><h2>Verdict</h2>{judged}</section>' if judged else ""
         listed = "".join(f'<li><a href="#{s.name}">{html.escape(s.title)}</a></li>' for s in self.sections)
-        body = "".join(map(_section, self.sections))
+        body, style = "".join(map(_section, self.sections)), _STYLE.read_text(encoding="utf-8")
         return (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(self.title)}</title>'
-            f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head><body>'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head><body>'
             f'<h1>{html.escape(self.title)}</h1><p class="lead">{html.escape(self.lead)}</p>{judged}'
             f'<section id="definitions"><h2>Definitions</h2>{_terms(DEFINITIONS)}</section>'
             f"<nav><h2>Contents</h2><ul>{listed}</ul></nav>"
