@@ -21,7 +21,7 @@ from autojacobin.cli.console import (
     table_of,
     wrong,
 )
-from autojacobin.cli.opening import STREAM, load_model, metric_for, open_index, opened
+from autojacobin.cli.opening import check_streams, load_model, metric_for, open_index, opened
 from autojacobin.cli.search import SearchOptions
 from autojacobin.core.arrays import to_host
 from autojacobin.core.counts import count_of
@@ -97,8 +97,7 @@ def evaluate(
 
     Example: autojacobin evaluate my-index queries.npy -k 10 --candidates 50 --json
     """
-    if [queries, base, truth].count(STREAM) > 1:
-        raise wrong("QUERIES", "the standard input can be read once; give - once at most")
+    check_streams("QUERIES", queries, base, truth)
     wanted = _Wanted(truth, counted, depth, measures)
     with progress_bar() as progress, opened(queries) as asked:
         from autojacobin.evaluation import evaluate as measured

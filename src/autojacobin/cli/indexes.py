@@ -13,14 +13,14 @@ import typer
 
 from autojacobin.cli.console import print_facts, print_sentence, progress_bar, wrong
 from autojacobin.cli.opening import (
-    STREAM,
     add_files,
     all_opened,
     as_ids,
+    check_streams,
     learn_hasher,
     load_model,
     metric_for,
-    names_in,
+    names_of,
     open_index,
     read_ids,
     read_payload,
@@ -119,11 +119,11 @@ def build(
     names = vectors[1:] if has_model else vectors
     if not names:
         raise wrong("VECTORS", "there are none; give files of vectors after the model")
-    _check_streams(names, ids)
+    check_streams("VECTORS", *names, ids)
     _check_new_folder(index)
     hasher = load_model(Path(vectors[0])) if has_model else None
     lists = int(partitions) if partitions is not None and partitions.isdecimal() else partitions
-    chosen = names_in(names, format) if ids is None else _read_new_ids(ids, id_kind)
+    given = _read_new_ids(ids, id_kind)
     with (
         progress_bar() as progress,
         all_opened(names, format) as files,
@@ -135,6 +135,7 @@ def build(
         measure = metric_for(metric, files, hasher)
         hasher.__dict__["progress"] = progress  # of a training that an index with lists begins by itself
         with Index.create(folder, hasher, keep_vectors=keep_vectors, partitions=lists, metric=measure) as made:
+            chosen = names_of(files) if ids is None else given
             add_files(made, files, chosen, _payload_of(files, payload), progress)
             figures = made.info()
     code = f"{figures['bits']} bits each by {figures['hasher']}"
@@ -174,7 +175,7 @@ def create(
     for name, given in (("--ids", ids), ("--payload", payload)):
         if codes is None and given is not None:
             raise wrong(name, "it belongs to codes; give --codes too")
-    _check_streams(codes or [], ids)
+    check_streams("VECTORS", *(codes or []), ids)
     _check_new_folder(index)
     chosen = _read_new_ids(ids, id_kind)
     with (
@@ -224,13 +225,13 @@ def add(
 
     Example: autojacobin index add my-index more.npy
     """
-    _check_streams(vectors, ids)
+    check_streams("VECTORS", *vectors, ids)
     with open_index(index) as opened, progress_bar() as progress:
         kind = None if not len(opened) and opened.info()["ids"] == "integer" else str(opened.info()["ids"])
-        named = names_in(vectors, format) if ids is None and kind != "integer" else None
-        chosen = named if ids is None else _read_new_ids(ids, id_kind, kind)
+        given = _read_new_ids(ids, id_kind, kind)
         with all_opened(vectors, format) as files:
             count = sum(map(len, files))
+            chosen = names_of(files) if ids is None and kind != "integer" else given
             if upsert and chosen is None:
                 raise wrong("--upsert", "it replaces vectors by their ids; give --ids too")
             add_files(opened, files, chosen, _payload_of(files, payload), progress, upsert=upsert)
@@ -360,11 +361,6 @@ def info(path: IndexPath) -> None:
     """
     with open_index(path) as index:
         print_facts(index.info())
-
-
-def _check_streams(vectors: list[str], ids: str | None) -> None:
-    if [*vectors, ids].count(STREAM) > 1:
-        raise wrong("VECTORS", "the standard input can be read once; give - once at most")
 
 
 def _check_new_folder(path: Path) -> None:

@@ -70,18 +70,16 @@ def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
             raise type(error)(str(error).replace(str(spooled), "the standard input")) from error
 
 
-def names_in(names: list[str], format: str | None = None) -> list[str] | None:
+def check_streams(argument: str, *names: str | None) -> None:
+    """Raise BadParameter for ``argument`` if more than one of the inputs is the standard input."""
+    if names.count(STREAM) > 1:
+        raise wrong(argument, "the standard input can be read once; give - once at most")
+
+
+def names_of(files: list[Vectors]) -> list[str] | None:
     """Give the words before the vectors of some files, which can be ids; None if a file has none."""
-    if STREAM in names:
-        return None
-    found: list[str] = []
-    for name in names:
-        with opened(name, format) as vectors:
-            words = vectors.names
-        if words is None:
-            return None
-        found += words
-    return found
+    words = [file.names for file in files]
+    return None if None in words else [word for some in words for word in some or ()]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import typer
 
 from autojacobin.cli import options
 from autojacobin.cli.console import progress_bar, report_blocks, wrong
-from autojacobin.cli.opening import STREAM, Ids, all_opened, as_ids, blocks_for, open_index, read_ids
+from autojacobin.cli.opening import Ids, all_opened, as_ids, blocks_for, check_streams, open_index, read_ids
 from autojacobin.cli.outputs import check_output, report_output, write_neighbours
 from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress
@@ -84,8 +84,7 @@ def search(
     check_output(out, "OUT", overwrite, inputs=queries)
     if columns is not None and out.suffix.lower() in (".npy", ".npz"):
         raise wrong("--columns", f"{out} cannot hold them; write .csv, .jsonl or .parquet")
-    if [*queries, among].count(STREAM) > 1:
-        raise wrong("--among", "the standard input can be read once; give - once at most")
+    check_streams("--among", *queries, among)
     how = SearchOptions(distance, candidates, recall, rerank, probes, where, options.split_columns(columns))
     with (
         progress_bar() as progress,
