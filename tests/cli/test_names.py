@@ -276,6 +276,10 @@ def test_the_words_of_a_text_file_are_the_ids(done, folder, digits):
         np.testing.assert_array_equal(index.vectors(["word3"]), digits.base[3:4])
     with open("found.csv", newline="") as file:
         assert [row["id"] for row in csv.DictReader(file)][:2] == ["other0", "other1"]
+    piped = (folder / "more.txt").read_bytes()
+    done("index", "build", "model.safetensors", "-", "piped", "--format", "text", stdin=piped)
+    with Index.open("piped") as index:
+        assert index.ids[:2].tolist() == ["other0", "other1"]
 
 
 def test_ids_of_files_are_what_is_written_there(tmp_path):
