@@ -88,7 +88,9 @@ def _check_sizes(path: Path) -> None:
                 picture.verify()
     except Exception as error:  # Pillow raises errors of many kinds
         reason = reason_of(error).replace(str(path), "the file")
-        raise DataError(f"cannot decode {path}: it is damaged or no picture ({reason}); leave it out") from error
+        raise DataError(
+            f"cannot decode {path}: it is damaged or no picture ({reason}); convert it to PNG or JPEG, or leave it out"
+        ) from error
     n_bytes = path.stat().st_size
     if is_jpeg and height * width > _MOST_PIXELS_PER_BYTE * n_bytes:
         raise DataError(
