@@ -9,7 +9,6 @@ formulas; ``docs/training.md`` says how the work is divided so that it fits the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from autojacobin.autoencoder.network import Activations, Network, Partials
 from autojacobin.autoencoder.tangent import TangentSpaces
 from autojacobin.core.arrays import free_gpu_memory, namespace
-from autojacobin.core.parallel import map_points
+from autojacobin.core.parallel import map_points, slices
 
 _POINTS_PER_TASK = 125
 # Pairs of hidden units per panel in squared_norm, and numbers of the tangent bases per group in trace.
@@ -114,23 +113,26 @@ def _pair_sum(A: Any, R: Any, C: Any, G: Any) -> tuple[Any, Any, Any, Any]:
     per_A, per_R, per_C, per_G = xp.zeros_like(A), xp.zeros_like(R), xp.zeros_like(C), xp.zeros_like(G)
     on_gpu = min(64 * d, _NUMBERS_PER_GPU_STEP // max(rows, columns))
     height = max(1, (_PAIRS_PER_PANEL if xp is np else on_gpu) // d)
-    for first in range(0, d, height):
-        shape = (min(height, d - first), d - first)
-        panel = (slice(first, first + shape[0]), slice(first, None))
-        ones = xp.ones(shape, dtype=R.dtype)
-        counted = ones.copy()
-        counted[:, shape[0] :] = 2  # the pair (n, m) also stands for (m, n)
-        weights = counted * G[panel]
-        table = xp.empty((columns, shape[0] * shape[1]), dtype=R.dtype)
-        pair_products(C, first, ones, table.reshape(columns, *shape))
-        inner = xp.matmul(A, table)
-        per_weight = xp.zeros(shape, dtype=R.dtype)
-        add_pair_derivatives(inner.reshape(rows, *shape), R, first, weights, per_R, per_weight)
-        per_G[panel] += counted * per_weight
-        pair_products(R, first, weights, inner.reshape(rows, *shape))
-        per_A += inner @ table.T
-        add_pair_derivatives((A.T @ inner).reshape(columns, *shape), C, first, ones, per_C)
+    for n in slices(d, height):
+        m = slice(n.start, None)
+        counted = xp.full((n.stop - n.start, d - n.start), 2, dtype=R.dtype)  # the pair (n, m) also stands for (m, n)
+        counted[:, : len(counted)] = 1
+        weights = counted * G[n, m]
+        table = (C[:, n, None] * C[:, None, m]).reshape(columns, -1)
+        inner = (A @ table).reshape(rows, *counted.shape)
+        per_G[n, m] += counted * (inner * R[:, n, None] * R[:, None, m]).sum(axis=0)
+        _add_derivatives(per_R, inner * weights, R, n, m)
+        pairs = (R[:, n, None] * R[:, None, m] * weights).reshape(rows, -1)
+        per_A += pairs @ table.T
+        _add_derivatives(per_C, (A.T @ pairs).reshape(columns, *counted.shape), C, n, m)
     return per_A, per_R, per_C, per_G
+
+
+def _add_derivatives(sums: Any, panel: Any, rows: Any, n: slice, m: slice) -> None:
+    """Add the derivatives of Σᵢₙₘ panelᵢₙₘ rowsᵢₙ rowsᵢₘ with respect to ``rows`` to ``sums``."""
+    xp = namespace(rows)
+    sums[:, n] += xp.matmul(panel, rows[:, m, None])[:, :, 0]
+    sums[:, m] += xp.matmul(rows[:, None, n], panel)[:, 0]
 
 
 def trace(network: Network, g: Any, a: Any, tangents: TangentSpaces, keep: Any = None) -> JacobianPart:
@@ -143,17 +145,13 @@ def trace(network: Network, g: Any, a: Any, tangents: TangentSpaces, keep: Any =
     (s, D), d = a.shape, g.shape[1]
     per_g, per_a = xp.empty_like(g), xp.empty_like(a)
     per_W1, per_W2 = xp.zeros_like(network.W1), xp.zeros_like(W2)
-    buffers = _TraceBuffers(tangents, s, d)
-    for points in _groups(s, tangents, d):
+    for points in slices(s, _group_size(tangents, d)):
         T = tangents.block(points)
-        scaled, U, V, Q = buffers.views(*T.shape[:2])
-        _multiply_bases(T, W1, U)
-        xp.multiply(T, a[points, None, :], out=scaled)
-        _multiply_bases(scaled, W2, V)
+        U, V = _multiplied(T, W1), _multiplied(T * a[points, None, :], W2)
         per_g[points] = (U * V).sum(axis=1)
         V *= g[points, None, :]
         per_W1 += V.reshape(-1, d).T @ T.reshape(-1, D)
-        xp.matmul(T.transpose(0, 2, 1), U, out=Q)
+        Q = xp.matmul(T.transpose(0, 2, 1), U)
         if keep is not None:
             keep[points] = Q
         Q *= g[points, None, :]
@@ -219,16 +217,13 @@ class TraceAlongLine:
         (s, D), d = a.shape, g.shape[1]
         E, tangents = self._E[points], self._tangents[points]
         new = points.start not in self._ready
-        if new:
-            S1, buffers = xp.ascontiguousarray(direction.W1.T), _TraceBuffers(tangents, s, d)
+        S1 = xp.ascontiguousarray(direction.W1.T)
         per_row, per_g = xp.empty((s, 3, D), dtype=a.dtype), xp.empty_like(g)
         powers = xp.stack([a, t * a, t * t * a], axis=1)
-        for group in _groups(s, tangents, d):
+        for group in slices(s, _group_size(tangents, d)):
             if new:  # computed here, so that E is still in the cache when it is used
                 T = tangents.block(group)
-                _, U, _, R = buffers.views(*T.shape[:2])
-                _multiply_bases(T, S1, U)
-                xp.matmul(T.transpose(0, 2, 1), U, out=R)
+                R = xp.matmul(T.transpose(0, 2, 1), _multiplied(T, S1))
                 _write_coefficients(E[group], R, self._start.W2, direction.W2)
             rows = E[group].reshape(-1, 3 * D, d)
             per_row[group] = xp.matmul(rows, g[group, :, None]).reshape(-1, 3, D)
@@ -240,33 +235,8 @@ class TraceAlongLine:
         return JacobianPart(value=sum_in_double(a * per_a), g=per_g, a=per_a, slope=slope)
 
 
-class _TraceBuffers:
-    """Memory for the temporaries of a group of points, allocated once per task."""
-
-    def __init__(self, tangents: TangentSpaces, n: int, d: int) -> None:
-        xp = namespace(tangents.stored)
-        _, r, D = tangents.stored.shape
-        size = min(n, _group_size(tangents, d))
-        dtype = tangents.stored.dtype if tangents.scales is None else tangents.scales.dtype
-        self._scaled = xp.empty(size * r * D, dtype=dtype)
-        self._U, self._V = (xp.empty(size * r * d, dtype=dtype) for _ in range(2))
-        self._Q = xp.empty((size, D, d), dtype=dtype)
-
-    def views(self, size: int, r: int) -> tuple[Any, Any, Any, Any]:
-        """Contiguous arrays for T diag(a), U, V and T U of ``size`` points whose bases have ``r`` rows."""
-        _, D, d = self._Q.shape
-        scaled = self._scaled[: size * r * D].reshape(size, r, D)
-        U, V = (side[: size * r * d].reshape(size, r, d) for side in (self._U, self._V))
-        return scaled, U, V, self._Q[:size]
-
-
-def _groups(n: int, tangents: TangentSpaces, d: int) -> Iterator[slice]:
-    """Divide n points into groups whose temporaries fit the cache, or a GPU."""
-    size = _group_size(tangents, d)
-    return (slice(first, min(first + size, n)) for first in range(0, n, size))
-
-
 def _group_size(tangents: TangentSpaces, d: int) -> int:
+    """How many points have temporaries that fit the cache, or a GPU."""
     _, r, D = tangents.stored.shape
     numbers = _NUMBERS_PER_GROUP if namespace(tangents.stored) is np else _NUMBERS_PER_GPU_STEP
     return max(1, numbers // (max(d, int(r)) * int(D)))
@@ -276,46 +246,17 @@ def _points_per_task(array: Any) -> int:
     return _POINTS_PER_TASK if namespace(array) is np else max(1, len(array))
 
 
-def _multiply_bases(bases: Any, weights: Any, out: Any) -> None:
+def _multiplied(bases: Any, weights: Any) -> Any:
     """Multiply the basis (r, D) of every point by the same ``weights`` (D, d)."""
-    xp = namespace(bases)
-    if xp is np:
+    if isinstance(bases, np.ndarray):
         # Point by point: OpenBLAS does not rearrange matrices as small as these, which makes it a quarter faster.
-        np.matmul(bases, weights, out=out)
-    else:
-        xp.matmul(bases.reshape(-1, bases.shape[2]), weights, out=out.reshape(-1, out.shape[2]))
+        return np.matmul(bases, weights)
+    return (bases.reshape(-1, bases.shape[2]) @ weights).reshape(*bases.shape[:2], -1)
 
 
 def sum_in_double(values: Any) -> float:
     """Sum in double precision: the line search compares costs that differ only in the last digits of a float32."""
     return float(values.sum(dtype="float64"))
-
-
-# Between the matrix products. Indices: i is a point, j a feature, n and m are hidden units, k is a row of a basis.
-
-
-def pair_products(rows: Any, first: int, weights: Any, out: Any) -> None:
-    """Write rowsᵢₙ rowsᵢₘ weightsₙₘ to ``out`` (s, height, width).
-
-    n takes ``height`` values and m takes ``width`` values, both counted from ``first``.
-    """
-    height = weights.shape[0]
-    namespace(rows).multiply(rows[:, first : first + height, None], rows[:, None, first:], out=out)
-    out *= weights
-
-
-def add_pair_derivatives(panel: Any, rows: Any, first: int, weights: Any, sums: Any, per_weight: Any = None) -> None:
-    """Add the derivatives of Σᵢₙₘ panelᵢₙₘ weightsₙₘ rowsᵢₙ rowsᵢₘ with respect to ``rows`` to ``sums``.
-
-    The derivatives with respect to ``weights`` are added to ``per_weight`` (height, width), if it is given.
-    """
-    xp = namespace(rows)
-    n, m = slice(first, first + weights.shape[0]), slice(first, None)
-    if per_weight is not None:
-        per_weight += (panel * rows[:, n, None] * rows[:, None, m]).sum(axis=0)
-    panel = panel * weights
-    sums[:, n] += xp.matmul(panel, rows[:, m, None])[:, :, 0]
-    sums[:, m] += xp.matmul(rows[:, None, n], panel)[:, 0]
 
 
 def _write_coefficients(E: Any, R: Any, W2: Any, S2: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from autojacobin.autoencoder.eigenvectors import block_size, leading_eigenvectors, leading_eigh
 from autojacobin.core.arrays import free_gpu_memory, namespace
 from autojacobin.core.linear_algebra import centre, principal_frame
-from autojacobin.core.parallel import Progress, map_points
+from autojacobin.core.parallel import Progress, map_points, slices
 
 _POINTS_PER_TASK = 32
 _NUMBERS_IN_CACHE = 2**18
@@ -340,16 +340,8 @@ def _principal_directions_cpu(candidates: Candidates, neighbors: Any, max_rank: 
     bases = np.zeros((s, max_rank, D), dtype=points.dtype)
     r = min(max_rank, max(1, K - 1))  # K points span at most K − 1 directions
     total, largest_mean = np.empty((2, s), dtype=points.dtype)
-    at_once = min(s, max(1, _NUMBERS_IN_CACHE // (max(K, D) * D)))
-    buffer = np.empty((at_once, K, D), dtype=points.dtype)
-    for first in range(0, s, at_once):
-        few = slice(first, min(first + at_once, s))
-        clouds = buffer[: few.stop - first]
-        np.take(points, neighbors[few], axis=0, out=clouds, mode="clip")  # other modes would make a copy of the output
-        means = clouds.mean(axis=1, keepdims=True)
-        clouds -= means
-        largest_mean[few] = np.abs(means).max(axis=(1, 2))
-        products = np.matmul(clouds.transpose(0, 2, 1), clouds)
+    for few in slices(s, max(1, _NUMBERS_IN_CACHE // (max(K, D) * D))):
+        products, largest_mean[few] = _scatter(points, neighbors[few])
         total[few] = np.trace(products, axis1=1, axis2=2)
         values[few, :r], bases[few, :r] = leading_eigh(products, r)
     return values, bases, total, largest_mean
@@ -358,11 +350,7 @@ def _principal_directions_cpu(candidates: Candidates, neighbors: Any, max_rank: 
 def _principal_directions_gpu(candidates: Candidates, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any, Any]:
     """The same on a GPU, in one call for many small problems."""
     xp = namespace(candidates.points)
-    clouds = candidates.points[neighbors]
-    means = clouds.mean(axis=1, keepdims=True)
-    clouds -= means
-    largest_mean = xp.abs(means).max(axis=(1, 2))
-    products = xp.matmul(clouds.transpose(0, 2, 1), clouds)
+    products, largest_mean = _scatter(candidates.points, neighbors)
     block = block_size(max_rank)
     if products.shape[1] >= _FEWEST_DIMENSIONS_TO_ITERATE and 2 * block <= products.shape[1]:
         total = xp.trace(products, axis1=1, axis2=2)
@@ -371,3 +359,12 @@ def _principal_directions_gpu(candidates: Candidates, neighbors: Any, max_rank: 
     values, vectors = xp.linalg.eigh(products)
     bases = vectors.transpose(0, 2, 1)[:, ::-1][:, :max_rank].copy()
     return values[:, ::-1][:, :max_rank], bases, xp.maximum(values, 0).sum(axis=1), largest_mean
+
+
+def _scatter(points: Any, neighbors: Any) -> tuple[Any, Any]:
+    """Scatter matrices (s, D, D) of neighbourhoods around their means, and the largest entry of each mean."""
+    xp = namespace(points)
+    clouds = points.take(neighbors, axis=0)
+    means = clouds.mean(axis=1, keepdims=True)
+    clouds -= means
+    return xp.matmul(clouds.transpose(0, 2, 1), clouds), xp.abs(means).max(axis=(1, 2))

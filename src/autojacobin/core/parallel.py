@@ -33,13 +33,18 @@ def map_points(work: Callable[[slice], T], array: Any, per_task: int) -> Iterato
     The slices do not depend on the number of cores, so neither does a sum over the results. On a GPU the
     slices run one after another: there the device itself works in parallel.
     """
-    tasks = [slice(start, min(start + per_task, len(array))) for start in range(0, len(array), per_task)]
+    tasks = slices(len(array), per_task)
     cores = min(usable_cores(), len(tasks))
     if namespace(array) is not np or cores <= 1:
         yield from map(work, tasks)
         return
     with one_blas_thread(), ThreadPoolExecutor(cores) as pool:
         yield from pool.map(work, tasks)
+
+
+def slices(n: int, size: int) -> list[slice]:
+    """Cut n rows into slices of ``size`` rows, of which the last may be shorter."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def run_tasks(work: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:

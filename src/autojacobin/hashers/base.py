@@ -14,6 +14,7 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import give_back, namespace, on_device, to_host
 from autojacobin.core.files import write_atomically
+from autojacobin.core.parallel import slices
 from autojacobin.core.vectors import as_floats, check_finite, float_blocks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.learning import NO_BLOCK, Learner, non_empty
@@ -192,8 +193,7 @@ class Hasher(Learner):
                 f"the codes have {codes.n_bits} bits, but this {type(self).__name__} gives codes of {self.n_bits}; "
                 "pass codes that it has encoded"
             )
-        for start in range(0, len(codes), _CODES_PER_BLOCK):
-            rows = slice(start, start + _CODES_PER_BLOCK)
+        for rows in slices(len(codes), _CODES_PER_BLOCK):
             yield rows, codes[rows].to_signs().astype(dtype)
 
     def _projections(self, X: Any) -> Iterator[Any]:

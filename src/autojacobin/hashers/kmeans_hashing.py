@@ -10,7 +10,7 @@ import numpy.typing as npt
 import scipy  # which loads its parts when they are used
 
 from autojacobin.core.linear_algebra import centre, corners, nearest_frame, principal_frame, random_rotation
-from autojacobin.core.parallel import one_blas_thread, run_tasks
+from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
 from autojacobin.hashers.persistence import Tensor
@@ -123,15 +123,14 @@ class _Signs:
         """Set the signs to those of X frame − offsets."""
         X, positive = self._X, self._positive
 
-        def work(first: int) -> tuple[Any, Any]:
-            points = slice(first, first + per_task)
+        def work(points: slice) -> tuple[Any, Any]:
             new = X[points] @ frame >= offsets
             changed = np.flatnonzero(new != positive[points])
             positive[points] = new
-            return first * new.shape[1] + changed, new.ravel()[changed]
+            return points.start * new.shape[1] + changed, new.ravel()[changed]
 
         per_task = max(1, _NUMBERS_PER_TASK // X.shape[1])
-        parts = run_tasks(work, [(first,) for first in range(0, len(X), per_task)])
+        parts = run_tasks(work, [(points,) for points in slices(len(X), per_task)])
         places, now_positive = (np.concatenate(part) for part in zip(*parts, strict=True))
         values = 4 * now_positive.astype(X.dtype) - 2  # from −1 to 1 or back
         changes = scipy.sparse.csr_array((values, np.divmod(places, positive.shape[1])), positive.shape)

@@ -15,7 +15,7 @@ import numpy as np
 
 from autojacobin.core.arrays import namespace
 from autojacobin.core.linear_algebra import corners, squared_distances
-from autojacobin.core.parallel import run_tasks
+from autojacobin.core.parallel import run_tasks, slices
 
 _SLICE = 128  # points of a batch that one task works on
 _EXPONENT = 3.0  # of the probability at the distance of the last of the neighbours that set the scale
@@ -81,7 +81,7 @@ def _batch(X: Any, rows: Any, n_neighbors: int) -> Batch:
     whole[xp.arange(n)[:, None], nearest] = P
     whole = (whole + whole.T).ravel()
     entries = xp.flatnonzero(whole)
-    starts = [0] if xp is not np else np.searchsorted(entries, [part.start * n for part in _slices(n, xp)])
+    starts = [0] if xp is not np else np.searchsorted(entries, [part.start * n for part in slices(n, _SLICE)])
     return Batch(rows, entries, whole[entries], (*map(int, starts), len(entries)))
 
 
@@ -205,11 +205,6 @@ def _adam(moments: list[Any], gradient: Any, step: int) -> Any:
     return mean / (square**0.5 + _TINY)
 
 
-def _slices(n: int, xp: Any) -> list[slice]:
-    size = _SLICE if xp is np else n
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-
 def _each(work: Callable[[slice, int, slice], None], m: int, n: int, xp: Any) -> None:
     """Call ``work(which, number, rows)`` for each of m matrices and each slice of their n rows, on all cores.
 
@@ -218,5 +213,5 @@ def _each(work: Callable[[slice, int, slice], None], m: int, n: int, xp: Any) ->
     if xp is not np:
         work(slice(0, m), 0, slice(0, n))
         return
-    parts = list(enumerate(_slices(n, xp)))
+    parts = list(enumerate(slices(n, _SLICE)))
     run_tasks(work, [(slice(one, one + 1), number, rows) for one in range(m) for number, rows in parts])

@@ -18,6 +18,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.parallel import slices
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.hashers import Hasher, load
 from autojacobin.hashers.base import for_index
@@ -218,8 +219,7 @@ class _Salvage:
         columns = self.columns
         if schema is not None:
             columns = empty_like(schema, self._record.n) if columns is None else matching(columns, schema)
-        for start in range(0, len(self.keep), ROWS_PER_BLOCK):
-            block = slice(start, start + ROWS_PER_BLOCK)
+        for block in slices(len(self.keep), ROWS_PER_BLOCK):
             keep = self.keep[block]
             vectors = np.asarray(self._arrays["vectors"][self._order[keep]]) if self._content == "vectors" else None
             yield Part(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin.codes import Codes
-from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.core.parallel import run_tasks, slices, usable_cores
 from autojacobin.hashers import Hasher
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.array_files import CheckedArray, SegmentLabel, start_array, write_array
@@ -114,14 +114,12 @@ class _Builder:
     def _store_codes(self, codes: Codes, order: Ids | None, label: SegmentLabel) -> CheckedArray:
         writer = start_array(self._folder, "codes", np.uint64, shape_of(0, codes.n_bits)[1:])
 
-        def laid_out(start: int) -> Any:
-            rows = slice(start, start + ROWS_PER_BLOCK)
+        def laid_out(rows: slice) -> Any:
             return Tiles.from_codes(codes[rows if order is None else order[rows]]).words
 
-        starts = [(start,) for start in range(0, self._n, ROWS_PER_BLOCK)]  # whole tiles but for the last
-        at_once = 4 * usable_cores()
-        for first in range(0, len(starts), at_once):
-            for words in run_tasks(laid_out, starts[first : first + at_once]):
+        blocks = [(rows,) for rows in slices(self._n, ROWS_PER_BLOCK)]  # whole tiles but for the last
+        for some in slices(len(blocks), 4 * usable_cores()):
+            for words in run_tasks(laid_out, blocks[some]):
                 writer.append(words)
         return writer.finish(label)
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
+from autojacobin.core.parallel import slices
 from autojacobin.errors import DataError
 from autojacobin.hashers import Hasher, OwnCodes
 from autojacobin.index.manifest import Manifest
@@ -214,8 +215,8 @@ def in_id_order(segments: Sequence[Segment]) -> Iterator[Part]:
     ids = np.concatenate([segment.ids_at(segment.live_positions()) for segment in segments])
     ids.sort()
     n_bits = segments[0].tiles.n_bits
-    for start in range(0, len(ids), ROWS_PER_BLOCK):
-        block = ids[start : start + ROWS_PER_BLOCK]
+    for rows in slices(len(ids), ROWS_PER_BLOCK):
+        block = ids[rows]
         yield Part(
             block,
             codes_at(segments, block, n_bits),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import device_of, namespace, to_host
 from autojacobin.core.linear_algebra import centre, principal_frame, random_rotation
-from autojacobin.core.parallel import Progress, map_points, one_blas_thread
+from autojacobin.core.parallel import Progress, map_points, one_blas_thread, slices
 from autojacobin.hashers.autoencoders.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
 from autojacobin.hashers.base import Hasher, check_fitted
 from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrNone, Seed, Whole
@@ -365,5 +365,4 @@ def _columns(work: Callable[[slice], tuple[Any, ...]], X: Any) -> Iterator[tuple
 
 
 def _slices(X: Any) -> list[slice]:
-    rows = _ROWS_PER_BLOCK if namespace(X) is np else len(X)
-    return [slice(start, start + rows) for start in range(0, len(X), rows)]
+    return slices(len(X), _ROWS_PER_BLOCK if namespace(X) is np else len(X))
