@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 
-from autojacobin import ITQ, BinaryAutoencoder, Codes, Index
+from autojacobin import ITQ, BinaryAutoencoder, Index
 from autojacobin.engines import FaissEngine
 from autojacobin.engines.lancedb import LanceDB
 from autojacobin.engines.milvus import Milvus
@@ -155,8 +155,8 @@ def test_the_name_of_a_server_may_come_from_the_environment(command, folder, mon
 def test_a_failed_export_leaves_the_file_that_was_there(command, done, folder):
     done("export", "faiss", "my-index", "codes.faiss")
     before = (folder / "codes.faiss").read_bytes()
-    Codes.from_bits(np.zeros((0, 16), dtype=np.uint8)).save("empty.npz")
-    result = command("export", "faiss", "empty.npz", "codes.faiss", "--kind", "ivf", "--overwrite")
+    done("index", "create", "empty", "--bits", "16")
+    result = command("export", "faiss", "empty", "codes.faiss", "--kind", "ivf", "--overwrite")
     assert "learned from the codes, got none" in result.err
     assert (folder / "codes.faiss").read_bytes() == before
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Write codes to FAISS, PostgreSQL, Milvus, LanceDB or SQLite.", no_args_is_help=True)
 
-_ROWS_PER_BLOCK = 2**16
 _Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of an index, or a file of codes.")]
 _Vectors = Annotated[bool, typer.Option("--vectors/--no-vectors", help="Write the vectors too, if the index has them.")]
 _DSN_HELP = "Server, such as postgresql://user@host/database; PGPASSWORD or ~/.pgpass may hold the password."
@@ -48,19 +47,19 @@ def faiss(
     Example: autojacobin export faiss my-index codes.faiss
     """
     from autojacobin.engines.faiss import hasher_to_faiss, to_faiss, write_faiss
-    from autojacobin.index.index import Index
+    from autojacobin.hashers import OwnCodes
 
     check_output(destination, "FILE", overwrite, inputs=[str(source)], endings=None, settings=False)
     with _open(source) as origin, progress_bar() as progress:
         if kind == "hasher":
-            if not isinstance(origin, Index):
+            if isinstance(origin.hasher, OwnCodes):
                 raise DataError(f"{source} holds codes and no hasher, expected an index; give its folder")
             if bitorder == "big":
                 raise wrong("--bitorder", "a hasher of FAISS has the order little; leave it out")
             made = hasher_to_faiss(origin.hasher, origin)
         else:
             made = to_faiss(origin, kind, bitorder=bitorder, progress=progress)
-        if not isinstance(origin, Codes) and origin.info()["ids"] != "integer":
+        if origin.info()["ids"] != "integer":
             beside = Path(f"{destination}.names.npy")
             check_output(beside, "FILE", overwrite, inputs=[], endings=None, settings=False)
             with atomic_writer(beside) as file:
@@ -177,18 +176,21 @@ def _export(
     hnsw: bool = False,
 ) -> None:
     """Write everything to an engine, which ``make(n_bits, n_features, id_kind)`` opens, and report it."""
+    from autojacobin.index.names import from_names
+
     with _open(source) as origin, progress_bar() as progress:
-        keeps = vectors and not isinstance(origin, Codes) and origin.info()["vectors_kept"]
-        width = int(origin.hasher.n_features_in_) if keeps and not isinstance(origin, Codes) else None
-        done, total = 0, len(origin)
-        named = not isinstance(origin, Codes) and origin.info()["ids"] != "integer"
-        with make(_n_bits(origin), width, "string" if named else "integer") as engine:
-            progress("writing codes", done, total)
+        figures = origin.info()
+        keeps = vectors and bool(figures["vectors_kept"])
+        width, kind = int(origin.hasher.n_features_in_) if keeps else None, figures["ids"]
+        with make(figures["bits"], width, "integer" if kind == "integer" else "string") as engine:
             with stoppable("the codes written so far stay, and the same command writes all of them again"):
-                for ids, codes, rows in _blocks(origin):
-                    engine.write(codes, ids, rows if keeps else None)
-                    done += len(codes)
-                    progress("writing codes", done, total)
+                done = 0
+                progress("writing codes", done, len(origin))
+                for part in origin.parts():
+                    ids = part.ids if part.names is None else [str(name) for name in from_names(part.names, kind)]
+                    engine.write(part.codes, ids, part.vectors if keeps else None)
+                    done += len(part.codes)
+                    progress("writing codes", done, len(origin))
             if hnsw:
                 progress("making the index", 0, 0)
                 engine.create_index()
@@ -196,14 +198,14 @@ def _export(
 
 
 @contextmanager
-def _open(source: Path) -> Iterator[Index | Codes]:
+def _open(source: Path) -> Iterator[Index]:
     from autojacobin.index.index import Index
 
     if source.is_dir():
         with Index.open(source) as index:
             yield index
     elif source.exists():
-        yield Codes.load(source)
+        yield Index.from_codes(Codes.load(source))
     else:
         raise StorageError(
             f"cannot read {source}: it does not exist; expected the folder of an index or a file of codes, which "
@@ -211,33 +213,14 @@ def _open(source: Path) -> Iterator[Index | Codes]:
         )
 
 
-def _n_bits(origin: Index | Codes) -> int:
-    return int(origin.hasher.n_bits) if hasattr(origin, "hasher") else origin.n_bits
-
-
-def _blocks(origin: Index | Codes) -> Iterator[tuple[Any, Codes, Any]]:
-    if not isinstance(origin, Codes):
-        from autojacobin.index.names import from_names
-
-        kind = origin.info()["ids"]
-        for part in origin.parts():
-            named = part.ids if part.names is None else [str(name) for name in from_names(part.names, kind)]
-            yield named, part.codes, part.vectors
-        return
-    for start in range(0, len(origin), _ROWS_PER_BLOCK):
-        block = origin[start : start + _ROWS_PER_BLOCK]
-        yield range(start, start + len(block)), block, None
-
-
-def _report(destination: str, origin: Index | Codes, keeps: bool) -> None:
-    facts = {"destination": destination, "codes": len(origin), "bits": _n_bits(origin), "vectors": keeps}
+def _report(destination: str, origin: Index, keeps: bool) -> None:
+    best = origin.hasher.distances[0]
+    facts = {"destination": destination, "codes": len(origin), "bits": int(origin.hasher.n_bits), "vectors": keeps}
     sentence = f"Wrote {facts['codes']:,} codes of {facts['bits']} bits{' with their vectors' if keeps else ''} to "
     sentence += f"{destination}."
-    if not isinstance(origin, Codes):
-        facts["best_distance"] = best = origin.hasher.distances[0]
-        if best not in ("hamming", "asymmetric"):
-            sentence += (
-                f" They rank best by the distance {best}, but engines compare codes by their Hamming distance, which "
-                "finds fewer neighbours; re-rank by the vectors, or train with --method autojacobin."
-            )
-    print_sentence(sentence, facts)
+    if best not in ("hamming", "asymmetric"):
+        sentence += (
+            f" They rank best by the distance {best}, but engines compare codes by their Hamming distance, which "
+            "finds fewer neighbours; re-rank by the vectors, or train with --method autojacobin."
+        )
+    print_sentence(sentence, {**facts, "best_distance": best})
