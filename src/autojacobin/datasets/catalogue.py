@@ -156,10 +156,10 @@ def fetch_file(remote: RemoteFile, folder: Path, progress: Progress | None = Non
     is_archive = remote.name.endswith((".zip", ".tar.gz"))
     if is_archive and unpacked.is_dir():
         return
-    report = progress or (lambda *_: None)
-    _download(remote, target, report)
+    progress = progress or (lambda *_: None)
+    _download(remote, target, progress)
     if is_archive:
-        report("unpacking", 0, 0)
+        progress("unpacking", 0, 0)
         if not unpacked.is_dir():  # another process may have been faster
             unpack(target, unpacked)
         target.unlink(missing_ok=True)  # the unpacked vectors are there now, and the archive would take space again

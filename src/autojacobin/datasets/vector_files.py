@@ -164,7 +164,9 @@ def write_vectors(
     chosen = _named(format) if format is not None else chosen
     if chosen is None:
         raise DataError(f"the format of {target} is not known, {_EXPECTED}")
-    kind = _dtype_of(chosen, dtype)
+    kind: Any = chosen.dtype if dtype is None else as_dtype(dtype)
+    if chosen.dtype is not None and kind != chosen.dtype:
+        raise DataError(f"a {chosen.name} file holds {chosen.dtype.name} and nothing else, got dtype={kind.name}")
     with clear_os_errors(f"write {target}", "nothing was changed; fix the cause, and try again"):
         check_not_special(target)
         if chosen.default_part:
@@ -189,15 +191,6 @@ def _write_flat(stream: BinaryIO, format: Format, matrix: Matrix, packed: bool) 
     with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packer:
         # the header cannot be changed afterwards, so the rows are counted first
         format.write(packer, matrix.counted() if format.layout else matrix)  # type: ignore[arg-type]
-
-
-def _dtype_of(format: Format, dtype: Any) -> Any:
-    kind = None if dtype is None else as_dtype(dtype)
-    if format.dtype is None:
-        return kind
-    if kind is not None and kind != format.dtype:
-        raise DataError(f"a {format.name} file holds {format.dtype.name} and nothing else, got dtype={kind.name}")
-    return format.dtype
 
 
 def _parts(format: Format, vectors: Any, part: str | None, dtype: Any) -> dict[str, Matrix]:

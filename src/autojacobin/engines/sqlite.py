@@ -70,14 +70,15 @@ class SQLite(Engine):
             )
         self.table, self.path = table, as_path(path)
         self._lock = threading.RLock()  # a connection answers one statement after the other
-        self._apsw, extension = _packages()
+        # the error says how to install them
+        self._apsw, vec = (import_extra(name, "sqlite", "a table of sqlite-vec") for name in ("apsw", "sqlite_vec"))
         with self._translated_errors("open"):
             self._connection = self._apsw.Connection(os.fspath(self.path))
         try:
             with self._translated_errors("open"):
                 self._connection.set_busy_timeout(_MILLISECONDS_TO_WAIT)
                 self._connection.enable_load_extension(True)
-                self._connection.load_extension(extension)
+                self._connection.load_extension(vec.loadable_path())
                 self._connection.enable_load_extension(False)
                 with self._transaction():
                     self._open()
@@ -189,9 +190,3 @@ class SQLite(Engine):
             raise StorageError(
                 f"SQLite failed to {action} the table {self.table!r} in {self.path}, got: {reason}"
             ) from error
-
-
-def _packages() -> tuple[Any, str]:
-    """Import the package ``apsw`` and find the extension, or raise an error that says how to install them."""
-    apsw, sqlite_vec = (import_extra(name, "sqlite", "a table of sqlite-vec") for name in ("apsw", "sqlite_vec"))
-    return apsw, str(sqlite_vec.loadable_path())

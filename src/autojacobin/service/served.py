@@ -153,7 +153,6 @@ class IndexRegistry(Mapping[str, Index]):
             if not isinstance(source, Index | str | os.PathLike):
                 raise DataTypeError(f"{name} must be an Index or the path of one, got {type(source).__name__}")
         self.served = {name: ServedIndex(name, source, limits, device) for name, source in indexes.items()}
-        self._refreshing = threading.Lock()
 
     def __getitem__(self, name: str) -> Index:
         return self.served[name].index
@@ -171,9 +170,8 @@ class IndexRegistry(Mapping[str, Index]):
 
     def refresh(self) -> None:
         """Switch to the newest version of every index."""
-        with self._refreshing:
-            for served in self.served.values():
-                served.refresh()
+        for served in self.served.values():
+            served.refresh()
 
 
 def named_paths(arguments: list[str]) -> dict[str, Path]:
