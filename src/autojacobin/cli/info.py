@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +19,6 @@ from autojacobin.cli.console import output, print_facts, print_json, print_table
 from autojacobin.cli.models import settable
 from autojacobin.cli.opening import load_model, open_index, opened, saved_bits, split_part
 from autojacobin.cli.options import Bits, K, Seed
-from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher
 
@@ -185,6 +183,7 @@ def bench(
     Example: autojacobin bench --points 5000 --queries 20 --rounds 2
     """
     from autojacobin.core.parallel import usable_cores
+    from autojacobin.reproduction.searches import fastest
 
     if k > points:
         raise wrong("-k", f"{k} is more than the {points} points")
@@ -192,7 +191,10 @@ def bench(
         progress("making points near a curved surface", 0, 0)
         base, asked = _surface(points, features, seed, 0), _surface(queries, features, seed, 1)
         tasks = _tasks(base, asked, bits, k, seed)
-        best = _fastest(tasks, rounds, progress)
+        progress("measuring", 0, 0)
+        for task in tasks.values():  # compiles, and prepares the codes
+            task()
+        best = dict(zip(tasks, fastest(list(tasks.values()), rounds), strict=True))
     rows = {name: _row(name, seconds, best, points, queries) for name, seconds in best.items()}
     settings = {"bits": bits, "points": points, "features": features, "queries": queries, "k": k, "rounds": rounds}
     settings |= {"seed": seed, "cores": usable_cores()}
@@ -235,19 +237,6 @@ def _tasks(base: Any, asked: Any, bits: int, k: int, seed: int) -> dict[str, _Ta
     if not np.array_equal(tasks["hamming"]()[0], tasks["faiss flat"]()[0]):
         raise DataError("FAISS found other distances than this library, so nothing was timed; please report it")
     return tasks
-
-
-def _fastest(tasks: dict[str, _Task], rounds: int, progress: Progress) -> dict[str, float]:
-    """Best time of each. They take turns, so that noise affects all of them alike."""
-    best = dict.fromkeys(tasks, float("inf"))
-    for turn in range(rounds + 1):
-        for name, task in tasks.items():
-            progress("measuring", turn, rounds + 1)
-            start = time.perf_counter()
-            task()
-            if turn:  # the first call compiles, and prepares the codes
-                best[name] = min(best[name], time.perf_counter() - start)
-    return best
 
 
 def _row(name: str, seconds: float, best: dict[str, float], points: int, queries: int) -> dict[str, Any]:

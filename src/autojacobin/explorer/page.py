@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.core.files import clear_os_errors, write_atomically
-from autojacobin.errors import DataError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, StorageError, import_extra
 from autojacobin.explorer.bundle import Bundle
 from autojacobin.index.names import from_names
 from autojacobin.service.access import Access
@@ -159,12 +159,10 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
     indexes : mapping of name to Index
         Read at every request, so that an index may be replaced in it.
     """
-    try:
-        from starlette.concurrency import run_in_threadpool
-        from starlette.responses import JSONResponse, Response
-        from starlette.routing import Route
-    except ImportError as error:
-        raise MissingExtraError("starlette", "web", "the explorer page in a service") from error
+    import_extra("starlette.routing", "web", "the explorer page in a service")
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
 
     files = {path.name: path for path in ASSETS.iterdir() if path.suffix in _TYPES}
     headers = {"Content-Security-Policy": page_policy(), "Cache-Control": "no-cache"}
@@ -209,11 +207,10 @@ def page_app(folder: str | os.PathLike[str]) -> Asgi:
 
     It does not follow symbolic links out of the folder.
     """
-    try:
-        from starlette.routing import Mount
-        from starlette.staticfiles import StaticFiles
-    except ImportError as error:
-        raise MissingExtraError("starlette", "web", WHAT) from error
+    import_extra("starlette.routing", "web", WHAT)
+    from starlette.routing import Mount
+    from starlette.staticfiles import StaticFiles
+
     headers = {"Content-Security-Policy": page_policy(script_hash()), "Cache-Control": "no-cache"}
 
     class Files(StaticFiles):

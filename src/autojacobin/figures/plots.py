@@ -79,28 +79,22 @@ _NUMBER = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fonts
 _PALEST = 0.75  # share of white in the bar of the smallest α
 
 
-def draw_alpha(
-    values: Mapping[int, Mapping[float, float]],
-    reference: Mapping[int, float],
-    title: str = "",
-    reference_method: str = "NOKMeans",
-) -> Figure:
-    """Draw a group of bars for each code length: one bar for each α, and the reference.
+def draw_alpha(values: Mapping[int, Mapping[float, float]], reference: Mapping[int, float], title: str = "") -> Figure:
+    """Draw a group of bars for each code length: one bar for each α, and NOKMeans.
 
     Parameters
     ----------
     values : dict of bits to dict of α to float
         m-Recall of Auto-JacoBin. Every length must have the same values of α.
     reference : dict of bits to float
-        m-Recall of the reference method at the same lengths.
+        m-Recall of NOKMeans at the same lengths.
     title : str
         What was measured: data set, k, seeds.
-    reference_method : str
     """
     heights = {bits: values[bits] for bits in sorted(values)}
     weights = sorted(next(iter(heights.values())))
     compared = [reference[bits] for bits in heights]
-    other = style_of(reference_method)
+    other = style_of("NOKMeans")
     figure = new_figure(COLUMN * 1.35, 2.9)
     axes = figure.add_subplot()
     centres = np.arange(len(heights)) * (len(weights) + 2) * _BAR_WIDTH

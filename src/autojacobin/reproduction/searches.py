@@ -51,7 +51,7 @@ def search_table(indexes: Mapping[str, Index], data: VectorSet, progress: Progre
         _, best = max(zip(recalls, distances, strict=True))  # by the recall of the codes alone
         chosen = index.plan(k, recall=_RECALL, distance=best).candidates
         search(index, f"{name}, {best}, recall={_RECALL}", chosen, distance=best, recall=_RECALL)
-    seconds = _timed([task for *_, task in tasks])
+    seconds = fastest([task for *_, task in tasks], _ROUNDS)
     rows = [
         _row(name, number, recall, len(queries) / best)
         for (name, number, recall, _), best in zip(tasks, seconds, strict=True)
@@ -75,10 +75,10 @@ def _row(name: str, candidates: int | None, recall: float, rate: float) -> tuple
     return name, "" if candidates is None else f"{candidates:,}", f"{recall:.3f}", f"{rate:,.0f}"
 
 
-def _timed(tasks: Sequence[Callable[[], Any]]) -> list[float]:
+def fastest(tasks: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
     """Best time of each task. They take turns, so that a machine that is busy for a while slows down all of them."""
     best = [math.inf] * len(tasks)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         for number, task in enumerate(tasks):
             start = time.perf_counter()
             task()
