@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=2000, help="the most queries to use")
     parser.add_argument("--lists", type=int, default=1024)
     parser.add_argument("--bits", type=int, nargs="+", default=[64, 128], help="of our residual codes")
+    parser.add_argument("--copies", type=int, nargs="+", default=[1, 2], help="lists of each of our vectors")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=FAMILIES)

@@ -77,13 +77,15 @@ def test_the_frontier_runs_without_peers(tmp_path, place):
     options = ["--data", tmp_path, "--set", "little", "--lists", 16, "--bits", 32, "--rounds", 1, "--only", "ours"]
     done = run("frontier.py", *options, "--single", "--json", out, *place)
     assert done.returncode == 0, done.stderr
-    (result,) = json.loads(out.read_text())["results"]
-    assert result["name"] in done.stdout
-    recalls = {tuple(setting): recall for recall, _, setting in result["points"]}
-    assert recalls[16, 300] > 0.99  # all lists, and a tenth of all vectors as candidates
-    assert recalls[4, 15] < recalls[16, 300]
-    median, p99 = result["single_us"]
-    assert 0 < median <= p99
+    results = json.loads(out.read_text())["results"]
+    assert [result["name"] for result in results] == ["ours, 32 bits", "ours, 32 bits, two lists"]
+    for result in results:
+        assert result["name"] in done.stdout
+        given = {asked: recall for recall, _, asked in result["points"]}
+        assert given[0.7] < given[0.99]
+        assert given[0.99] > 0.98
+        median, p99 = result["single_us"]
+        assert 0 < median <= p99
 
 
 @pytest.mark.rare

@@ -210,10 +210,11 @@ def clusters(n, seed=0):
 def hasher_with_lists(kind, n_lists):
     if kind == "signs":
         return PartitionedHasher(LSH(32, random_state=0), n_lists=n_lists, random_state=0)
-    return PartitionedAutoencoder(24, n_lists=n_lists, n_iterations=3, random_state=0)
+    copies = 2 if kind == "two copies" else 1
+    return PartitionedAutoencoder(24 * copies, n_lists=n_lists, copies=copies, n_iterations=3, random_state=0)
 
 
-@pytest.fixture(scope="module", params=["auto-encoder", "signs"])
+@pytest.fixture(scope="module", params=["auto-encoder", "two copies", "signs"])
 def with_lists(request):
     base = clusters(3_000)
     with pytest.MonkeyPatch.context() as patch:

@@ -26,6 +26,7 @@ from autojacobin.errors import FormatError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.hashers import OwnCodes
 from autojacobin.index import growth, segment_writer
+from autojacobin.index.growth import best_copies
 from autojacobin.index.repair import repair
 from tests.index.faults import Crash, Faults
 from tests.index.index_model import contents
@@ -52,7 +53,8 @@ def hasher(request):
 
 @pytest.fixture(autouse=True)
 def small_lists(monkeypatch):
-    """Lists from 200 vectors on, in files from the first vector on."""
+    """Lists from 200 vectors on, two for each vector if it pays at all, in files from the first vector on."""
+    monkeypatch.setattr(growth, "best_copies", lambda vectors: 2)
     monkeypatch.setattr(growth, "_FEWEST_VECTORS", 200)
     monkeypatch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
 
@@ -75,13 +77,22 @@ def test_a_small_index_has_no_lists_and_a_growing_one_gets_more(hasher, tmp_path
         made = index._state.hasher
         assert isinstance(made, WITH_LISTS[type(hasher)])
         assert made.n_code_bits == hasher.n_bits
-        assert made.n_bits == hasher.n_bits + 8
+        assert made.n_bits == made.copies * (hasher.n_bits + 8)
         index.verify()
     with Index.open(tmp_path / "index") as index:
         assert index._state.partitions == "auto"
         assert is_exact(index, base)
         assert index.search(points(20, 2), K, recall=0.9)[1].shape == (20, K)
         assert set(index._state.segments[0].files) >= LIST_FILES
+
+
+@pytest.mark.parametrize(("topics", "copies"), [(1, 1), (3, 2)])
+def test_two_lists_are_taken_where_vectors_belong_to_several_groups(topics, copies):
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(60, 64))
+    X = sum(centres[rng.integers(0, 60, 8000)] for _ in range(topics)) + 0.5 * rng.normal(size=(8000, 64))
+    assert best_copies(X) == copies
+    assert best_copies(X[:200]) == 1  # too few to tell
 
 
 def test_a_stream_makes_lists_when_it_ends(hasher):

@@ -29,6 +29,7 @@ METHODS = {
     "auto-encoder": lambda: BinaryAutoencoder(24, random_state=0),
     "signs in lists": lambda: PartitionedHasher(LSH(24, random_state=0), n_lists=32, random_state=0),
     "auto-encoder in lists": lambda: PartitionedAutoencoder(29, n_lists=32, random_state=0),
+    "in two lists": lambda: PartitionedAutoencoder(58, n_lists=32, copies=2, random_state=0),
 }
 
 

@@ -120,10 +120,11 @@ def test_search_of_an_index_with_removals_chosen_ids_and_several_types(tmp_path,
     ("hasher", "distance"),
     [
         (PartitionedAutoencoder(16, n_lists=16, n_iterations=2, random_state=0), "decoded"),
+        (PartitionedAutoencoder(32, n_lists=16, copies=2, n_iterations=2, random_state=0), "decoded"),
         (PartitionedHasher(ITQ(8, random_state=0), n_lists=16, random_state=0), "asymmetric"),
         (PartitionedHasher(LSH(24, random_state=0), n_lists=16, random_state=0), "hamming"),
     ],
-    ids=["auto-encoder", "ITQ", "LSH"],
+    ids=["auto-encoder", "two copies", "ITQ", "LSH"],
 )
 def test_search_of_an_index_with_lists_and_names(tmp_path, X, hasher, distance, options):
     options = options | {"distance": distance}

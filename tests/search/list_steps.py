@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from autojacobin import Codes
 from autojacobin.search.kernels.list_scan import scan_lists
 from autojacobin.search.kernels.lookup import make_bit_tables, make_tables, write_weights
 
@@ -56,6 +57,15 @@ def weighted_list_queries(queries, n_bits, probes):
     smallest = np.zeros(n) if queries.constants is None else queries.constants
     starts, factors = np.zeros(probes.shape, dtype=np.int32), np.zeros(n, dtype=np.int64)
     return ListQueries(probes, starts, tables, factors, queries.scales, smallest)
+
+
+def codes_of(lists):
+    """The codes in the order of their positions: in a block, code i is in column 2 i, and from 32 on in 2 i − 63."""
+    slots = np.arange(lists.n)
+    columns = np.where(slots % 64 < 32, 2 * (slots % 64), 2 * (slots % 64) - 63)
+    packed = np.empty((lists.n, lists.blocks.shape[1]), dtype=np.uint8)
+    packed[lists.positions] = lists.blocks[slots // 64, :, columns]
+    return Codes(packed, lists.n_bits)
 
 
 def query_weights(queries, origin, decoder):

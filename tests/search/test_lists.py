@@ -21,7 +21,14 @@ from autojacobin.search.kmeans import kmeans
 from autojacobin.search.lists import Lists, OffsetGrid, code_offsets
 from autojacobin.search.tiles import Tiles
 from tests.hashers.methods import digits
-from tests.search.list_steps import MISSING, list_queries, nearest_in_lists, query_weights, weighted_list_queries
+from tests.search.list_steps import (
+    MISSING,
+    codes_of,
+    list_queries,
+    nearest_in_lists,
+    query_weights,
+    weighted_list_queries,
+)
 
 
 def problem(seed, n, n_bits, n_lists, n_probes, n_queries=3, spread=10.0, n_scanned=None):
@@ -196,12 +203,25 @@ def test_a_mask_is_written_in_the_order_of_lists_and_counted(seed, n, n_lists):
     assert np.array_equal(slots[:n], mask[lists.positions])
     assert not slots[n:].any()
     assert np.array_equal(allowed.counts, np.bincount(labels[mask], minlength=n_lists))
-    assert np.array_equal(lists.labels(np.arange(n)), labels)
+    assert np.array_equal(lists.labels(np.arange(n)), labels[np.newaxis])
+
+
+@given(st.integers(0, 2**32), st.integers(1, 300), st.integers(2, 9))
+def test_a_mask_counts_for_both_copies(seed, n, n_lists):
+    rng = np.random.default_rng(seed)
+    labels = np.array([rng.permutation(n_lists)[:2] for _ in range(n)], dtype=np.int32)
+    lists = Lists.build(Codes.from_bits(rng.integers(0, 2, (2 * n, 8))), labels.ravel(), n_lists, copies=2)
+    mask = rng.random(n) < 0.3
+    allowed = lists.allow(mask)
+    slots = np.unpackbits(allowed.bitmap.view(np.uint8), bitorder="little")
+    assert np.array_equal(slots[: 2 * n], mask[lists.positions])
+    assert np.array_equal(allowed.counts, np.bincount(labels[mask].ravel(), minlength=n_lists))
+    assert np.array_equal(np.sort(lists.labels(np.arange(n)), axis=0), np.sort(labels.T, axis=0))
 
 
 def test_codes_can_be_read_back():
     codes, labels, lists, _ = problem(8, 200, 77, 9, 1)
-    assert np.array_equal(lists.codes().packed, codes.packed)
+    assert np.array_equal(codes_of(lists).packed, codes.packed)
     for number in range(9):
         members = lists.positions[lists.bounds[number] : lists.bounds[number + 1]]
         assert np.array_equal(members, np.flatnonzero(labels == number))

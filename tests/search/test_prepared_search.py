@@ -34,7 +34,14 @@ from autojacobin.search.prepared_search import (
 from autojacobin.search.queries import DistanceTerms
 from autojacobin.search.tiles import Tiles
 from tests.hashers.methods import digits
-from tests.search.list_steps import MISSING, list_queries, nearest_in_lists, query_weights, weighted_list_queries
+from tests.search.list_steps import (
+    MISSING,
+    codes_of,
+    list_queries,
+    nearest_in_lists,
+    query_weights,
+    weighted_list_queries,
+)
 
 DTYPES = ["uint8", "float16", "float32", "float64"]
 WIDTH = 12
@@ -322,7 +329,7 @@ def tiles_of(problem):
     """The segments of a problem as tiles of the same codes."""
     return [
         segment._replace(
-            codes=Tiles.from_codes(segment.codes.codes()),
+            codes=Tiles.from_codes(codes_of(segment.codes)),
             allowed=None if segment.allowed is None else np.packbits(alive, bitorder="little"),
         )
         for segment, alive in zip(problem.segments, problem.alive, strict=True)

@@ -35,12 +35,13 @@ class ListHasher(Hasher):
     """A hasher whose codes end with the number of a list, that of the centre nearest to the vector.
 
     An index keeps the codes of such a hasher in inverted lists. A subclass defines what is coded besides the number of
-    the list, and how a query is compared with it.
+    the list, and how a query is compared with it. With two copies, a code is followed by another one for a second list.
     """
 
     centres_: npt.NDArray[np.float32]
     origin_: npt.NDArray[np.float32]
     n_lists: int | None
+    copies: int = 1
 
     # What a subclass has to define
 
@@ -72,17 +73,13 @@ class ListHasher(Hasher):
 
     # What every such hasher can do
 
-    def split(self, codes: Codes) -> tuple[Codes, npt.NDArray[np.int32]]:
-        """Codes without the bits of the list, and the number of the list of each."""
-        n_coded = self.n_code_bits
-        first = n_coded // 8
-        bits = np.unpackbits(codes.packed[:, first:], axis=1, bitorder="little")
-        numbers = bits[:, n_coded % 8 : codes.n_bits - 8 * first]
-        labels = (numbers @ (1 << np.arange(numbers.shape[1]))).astype(np.int32)
-        packed = np.array(codes.packed[:, : -(-n_coded // 8)])
-        if n_coded % 8:
-            packed[:, -1] &= np.uint8((1 << n_coded % 8) - 1)
-        return Codes(packed, n_coded), labels
+    def split(self, codes: Codes, copy: int = 0) -> tuple[Codes, npt.NDArray[np.int32]]:
+        """Codes of one copy without the bits of the list, and the number of the list of each."""
+        length, n_coded = codes.n_bits // self.copies, self.n_code_bits
+        first, skipped = divmod(copy * length, 8)
+        some = np.unpackbits(codes.packed[:, first:], axis=1, count=skipped + length, bitorder="little")[:, skipped:]
+        labels = (some[:, n_coded:] @ (1 << np.arange(length - n_coded))).astype(np.int32)
+        return Codes(np.packbits(some[:, :n_coded], axis=1, bitorder="little"), n_coded), labels
 
     def lists(self, codes: Codes) -> Lists:
         """Group codes by their lists, as the kernels read them."""
@@ -91,16 +88,19 @@ class ListHasher(Hasher):
         n_lists, offsets_of = len(self.centres_), self._offsetter()
         parts = []
         for start in range(0, len(codes), _ROWS_PER_BLOCK):
-            coded, labels = self.split(codes[start : start + _ROWS_PER_BLOCK])
+            copies = [self.split(codes[start : start + _ROWS_PER_BLOCK], copy) for copy in range(self.copies)]
+            packed = np.stack([coded.packed for coded, _ in copies], axis=1)
+            labels = np.stack([labels for _, labels in copies], axis=1).ravel()
             if int(labels.max()) >= n_lists:
                 raise FormatError(
                     f"there are codes in list {labels.max()} of {n_lists}, so they are damaged; make them anew with "
                     "encode, or save what is whole of an index with: autojacobin index repair"
                 )
+            coded = Codes(packed.reshape(len(labels), -1), self.n_code_bits)
             parts.append((coded, labels, offsets_of(coded, labels)))
         coded = Codes.concatenate([part[0] for part in parts])
         labels, offsets = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        return Lists.build(coded, labels, n_lists, offsets, self.offset_grid)
+        return Lists.build(coded, labels, n_lists, offsets, self.offset_grid, self.copies)
 
     def search_centres(self) -> Centres:
         """The centres as a search needs them, kept with the hasher."""

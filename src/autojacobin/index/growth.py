@@ -3,8 +3,9 @@
 An index begins without lists and is searched exhaustively. When lists become faster, centres are learned from the
 stored vectors, and all codes are written again, list by list. Instead of a BinaryAutoencoder, a PartitionedAutoencoder
 of the same length is trained, and all vectors are encoded again; any other hasher stays as it is, in a
-PartitionedHasher. The number of lists grows with the square root of the number of vectors, so this happens whenever the
-index is four times as large. On average, each vector is then written again 1.33 times.
+PartitionedHasher. Where a sample shows that it pays, each vector is in two lists. The number of lists grows with the
+square root of the number of vectors, so this happens whenever the index is four times as large. On average, each vector
+is then written again 1.33 times.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from autojacobin.index.segment import Part, Segment
 from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.state import State, codes_at, drawn, fetch, in_id_order
 from autojacobin.search.arguments import as_count
+from autojacobin.search.kmeans import kmeans
+from autojacobin.search.truth import ground_truth
 
 _log = logging.getLogger("autojacobin.index")
 
@@ -44,6 +47,8 @@ _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
 _SMALL_SAMPLE = 2_000
 MOST_TRAINING_POINTS = 20_000  # of a hasher, unless its method asks for more
+_SHARE_IN_LISTS = 0.97  # of the neighbours
+_FEWER_CODES = 0.85  # of those with one list; two lists take twice the memory
 _ITERATIONS = 10  # of a chosen hasher; at a bit a dimension or more, 30 need no fewer candidates
 _LARGEST_DRIFT = 1.5  # of the share of residuals that codes do not reconstruct; held-out points have up to 1.3
 
@@ -108,10 +113,14 @@ def retrained(state: State, n_lists: int, incoming: Any = None, progress: Progre
             report(f"learning {n_lists:,} lists", 0, 0)
     new: ListHasher
     if isinstance(hasher, BinaryAutoencoder):
-        n_bits = hasher.n_code_bits if isinstance(hasher, ListHasher) else int(hasher.n_bits)
+        n_bits, copies = int(hasher.n_bits), 0
+        if isinstance(hasher, ListHasher):
+            n_bits, copies = hasher.n_code_bits, hasher.copies
+        copies = copies or best_copies(_sample(state, MOST_TRAINING_POINTS // 2, incoming))
+        n_bits = copies * (n_bits + (n_lists - 1).bit_length())
         names = ("effort", "n_iterations", "ridge", "random_state", "device", "progress")
         same = {name: getattr(hasher, name) for name in names}
-        new = PartitionedAutoencoder(n_bits + (n_lists - 1).bit_length(), n_lists=n_lists, **same)
+        new = PartitionedAutoencoder(n_bits, n_lists=n_lists, copies=copies, **same)
     else:
         inner = hasher.hasher_ if isinstance(hasher, PartitionedHasher) else hasher
         progress = getattr(hasher, "progress", None)
@@ -121,6 +130,31 @@ def retrained(state: State, n_lists: int, incoming: Any = None, progress: Progre
     if hasattr(hasher, "feature_names_in_"):
         new.feature_names_in_ = hasher.feature_names_in_
     return new
+
+
+def best_copies(vectors: npt.NDArray[Any]) -> int:
+    """In how many lists each vector should be: two if far fewer codes then have to be scanned, else one.
+
+    Some of the vectors are queries. What counts is how many codes are in as many lists as hold most neighbours.
+    """
+    n_lists = len(vectors) // _SAMPLE_PER_LIST
+    if n_lists < 2:
+        return 1
+    floats = as_floats(vectors).astype(np.float32)
+    centres = kmeans(floats, n_lists, random_state=0)
+    queries = floats[:: -(-len(floats) // _SMALL_SAMPLE)]
+    neighbours = ground_truth(floats, queries, NEIGHBOURS + 1)[:, 1:]
+    order = centres.nearest(queries, n_lists)[0]
+    ranks = np.argsort(order, axis=1)
+    lists = [centres.assign(floats)]
+    lists.append(centres.second(floats, lists[0]))
+    sizes, found, scanned = np.zeros(n_lists), np.full(neighbours.shape, n_lists), []
+    for labels in lists:
+        sizes += np.bincount(labels, minlength=n_lists)
+        found = np.minimum(found, np.take_along_axis(ranks, labels[neighbours], axis=1))
+        probes = int(np.quantile(found, _SHARE_IN_LISTS)) + 1
+        scanned.append(sizes[order[:, :probes]].sum())
+    return 2 if scanned[1] < _FEWER_CODES * scanned[0] else 1
 
 
 def _differ(vectors: npt.NDArray[Any], n_lists: int) -> bool:

@@ -289,25 +289,26 @@ class _Lists(_AllCodes):
             by_list = np.full((len(numbers), len(self.hasher.centres_) + 1), len(thresholds), dtype=np.uint8)
             first = np.searchsorted(-thresholds, -expected[::every]).astype(np.uint8)
             np.put_along_axis(by_list, numbers.astype(np.int64), first, axis=1)  # -1: the last, for no list
-            yield level, np.take_along_axis(by_list, labels, axis=1)
+            yield level, np.min([np.take_along_axis(by_list, some, axis=1) for some in labels], axis=0)
 
     def _ranks(self, ids: Ids, every: int) -> Ids:
-        """Rank of the list of each vector among those of its query; -1 if it is farther."""
+        """Rank of the list of each vector among those of its query, of its nearest one; -1 if it is farther."""
         labels, ranks = self._labels(ids), np.empty(ids.shape, dtype=np.int64)
         places = np.empty(len(self.hasher.centres_) + 1, dtype=np.int64)
         for row, numbers in enumerate(self.numbers[::every]):
-            places[:] = -1
+            places[:] = len(numbers)
             places[numbers] = np.arange(len(numbers))
-            ranks[row] = places[labels[row]]
+            ranks[row] = places[labels[:, row]].min(axis=0)
+        ranks[ranks == self.numbers.shape[1]] = -1
         return ranks
 
     def _labels(self, ids: Ids) -> npt.NDArray[np.int32]:
-        """Lists of some vectors."""
-        labels = np.zeros(ids.size, dtype=np.int32)
+        """Lists of some vectors, one after another for each copy."""
+        labels = np.zeros((self.hasher.copies, ids.size), dtype=np.int32)
         for segment in self.state.segments:
             places, positions = segment.find(ids.ravel())
-            labels[places] = segment.lists(self.hasher).labels(positions)
-        return labels.reshape(ids.shape)
+            labels[:, places] = segment.lists(self.hasher).labels(positions)
+        return labels.reshape(-1, *ids.shape)
 
 
 def _levels(segments: Sequence[Segment], queries: npt.NDArray[Any], own: Ids) -> tuple[Floats, list[_Level]]:

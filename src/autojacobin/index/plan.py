@@ -210,8 +210,10 @@ def _cheapest(
     share = 1.0 if n_allowed is None else n_allowed / state.n_live
     beyond = min(int(np.searchsorted(known.levels, k / share)), len(known.levels) - 1)  # of a random filter
     bytes_per_vector = state.segments[0].vectors.dtype.itemsize * state.hasher.n_features_in_
+    hasher = state.hasher
+    n_bits = hasher.n_code_bits if isinstance(hasher, ListHasher) else hasher.n_bits
     costs = (
-        known.codes[beyond] * state.hasher.n_bits / 8 * _PER_CODE_BYTE
+        known.codes[beyond] * n_bits / 8 * _PER_CODE_BYTE
         + known.lists[beyond] * _PER_LIST
         + numbers * bytes_per_vector * _PER_VECTOR_BYTE
     )

@@ -102,10 +102,13 @@ class Segment:
         kept = self.derived.get("lists")
         if kept is None and "blocks" in self.arrays:
             fields: dict[str, Any] = {name: self.arrays[kind].check() for kind, name in OF_LISTS.items()}
-            kept = Lists(**fields, n_bits=hasher.n_code_bits, grid=hasher.offset_grid)
-            if kept.n_lists != len(hasher.centres_) or kept.blocks.shape[1] != -(-kept.n_bits // 8):
-                found = f"{kept.n_lists} lists of codes of {kept.blocks.shape[1]} bytes"
-                expected = f"{len(hasher.centres_)} lists of codes of {kept.n_bits} bits"
+            kept = Lists(**fields, n_bits=hasher.n_code_bits, grid=hasher.offset_grid, copies=hasher.copies)
+            n_blocks = -(-kept.n // CODES_PER_BLOCK)
+            sizes = kept.n, kept.bounds[-1], kept.blocks.shape, len(kept.offsets), kept.n_lists
+            n, shape = self.n * hasher.copies, (n_blocks, -(-kept.n_bits // 8), CODES_PER_BLOCK)
+            if sizes != (n, n, shape, n_blocks * CODES_PER_BLOCK, len(hasher.centres_)):
+                found = f"{kept.bounds[-1]} codes of {kept.blocks.shape[1]} bytes in {kept.n_lists} lists"
+                expected = f"{n} codes of {kept.n_bits} bits in {len(hasher.centres_)} lists"
                 raise damaged(self.arrays["blocks"].path, f"{found}, expected {expected}")
         elif kept is None:
             kept = hasher.lists(self.tiles.take(np.arange(self.n)))
@@ -250,10 +253,10 @@ def open_segment(
         "rows": ((n,), np.uint32, _problem_of_rows),
         "vectors": ((n, n_features), None, None),
         "dead": ((-(-n // 8),), np.uint8, partial(_problem_of_dead, n, record.n_dead)),
-        "blocks": ((-(-n // CODES_PER_BLOCK), None, CODES_PER_BLOCK), np.uint8, None),
-        "offsets": ((-(-n // CODES_PER_BLOCK) * CODES_PER_BLOCK,), np.uint8, None),
-        "bounds": ((None,), np.int64, partial(_problem_of_bounds, n)),
-        "order": ((n,), np.int32, _problem_of_order),
+        "blocks": ((None, None, CODES_PER_BLOCK), np.uint8, None),
+        "offsets": ((None,), np.uint8, None),
+        "bounds": ((None,), np.int64, _problem_of_bounds),
+        "order": ((None,), np.int32, partial(_problem_of_order, n)),
         "names": ((None,), np.uint8, partial(_problem_of_names, str(id_kind), arrays)),
         "ends": ((n,), np.int64, _problem_of_ends),
         "hashes": ((n,), np.uint64, _problem_of_hashes),
@@ -327,15 +330,15 @@ def _problem_of_names(kind: str, arrays: dict[str, CheckedArray], text: npt.NDAr
     return NameTable(text, arrays["ends"].check(), *_NO_HASHES).problem(kind)
 
 
-def _problem_of_bounds(n: int, bounds: npt.NDArray[Any]) -> str | None:
+def _problem_of_bounds(bounds: npt.NDArray[Any]) -> str | None:
     """Return what is wrong with the bounds of lists, between which the kernels read."""
-    whole = len(bounds) > 1 and bounds[0] == 0 and bounds[-1] == n and bool(np.all(bounds[1:] >= bounds[:-1]))
-    return None if whole else f"lists that do not divide {n} codes"
+    ascend = len(bounds) > 1 and bounds[0] == 0 and bool(np.all(bounds[1:] >= bounds[:-1]))
+    return None if ascend else "lists that do not follow each other"
 
 
-def _problem_of_order(order: npt.NDArray[Any]) -> str | None:
-    inside = int(order.min()) >= 0 and int(order.max()) < len(order)
-    return None if inside else f"positions from {order.min()} to {order.max()} of {len(order)}"
+def _problem_of_order(n: int, order: npt.NDArray[Any]) -> str | None:
+    inside = len(order) and int(order.min()) >= 0 and int(order.max()) < n
+    return None if inside else f"positions that are not among the {n} of the segment"
 
 
 def _problem_of_dead(n: int, n_dead: int, bitmap: npt.NDArray[Any]) -> str | None:

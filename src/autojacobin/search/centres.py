@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.arrays import on_device, to_host
+from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.parallel import one_blas_thread, run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
@@ -25,6 +25,7 @@ from autojacobin.search.kernels.coarse_quantiser import (
     FEWEST_IN_CELLS,
     STEPS_AT_ONCE,
     cells_to_look_at,
+    choose_second,
     nearest_centres,
     nearest_column,
     write_groups,
@@ -36,6 +37,9 @@ _PRODUCTS_ON_GPU = 2**28
 _FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
 _BLOCKS_PER_TASK = 8
 _TURNS_PER_SPLIT = 8
+_NEAR_CENTRES = 24  # of which the second is chosen
+_ROWS_PER_TASK = 512
+_TINY = 1e-37
 _NO_RULE, _NO_SHARES = np.empty((0, 6)), np.empty(0)
 
 
@@ -160,6 +164,38 @@ class Centres:
         in_cells = not exact and usable is None and len(self) >= FEWEST_IN_CELLS
         means = self._means if in_cells else self._groups
         return self.points, self.origin, groups, self.order, norms, self._rounding, *means, in_cells
+
+    def second(self, X: Any, labels: Any) -> Any:
+        """Give the number of a second centre of each row of ``X``, beside the nearest one in ``labels``.
+
+        Of some near centres c, it has the smallest ‖x − c‖² + (component of x − c along r)², where r is what is left
+        beside the first centre: it is near, and what is left points elsewhere.
+        """
+        near = min(_NEAR_CENTRES, len(self))
+        if namespace(X) is not np:
+            return self._second_on_gpu(X, labels, near)
+        second = np.empty(len(X), dtype=np.int32)
+        floats = np.ascontiguousarray(X, dtype=np.float32)
+
+        def work(rows: slice) -> None:
+            choose_second(floats[rows], self.points, labels[rows], self.nearest(floats[rows], near)[0], second[rows])
+
+        run_tasks(work, [(slice(start, start + _ROWS_PER_TASK),) for start in range(0, len(X), _ROWS_PER_TASK)])
+        return second
+
+    def _second_on_gpu(self, X: Any, labels: Any, near: int) -> Any:
+        xp = namespace(X)
+        points, columns, norms, origin = map(xp.asarray, (self.points, self._shifted.T, self._norms, self.origin))
+        second = []
+        for start in range(0, len(X), _ROWS_PER_TASK):
+            x, first = (part[start : start + _ROWS_PER_TASK] for part in (X.astype(np.float32), labels))
+            numbers = xp.argsort(norms - 2 * (x - origin) @ columns, axis=1)[:, :near]
+            left, gaps = x - points[first], x[:, None] - points[numbers]
+            along = xp.einsum("ijk,ik->ij", gaps, left) ** 2 / xp.maximum((left**2).sum(axis=1), _TINY)[:, None]
+            costs = (gaps**2).sum(axis=2) + along
+            costs[numbers == first[:, None]] = np.inf
+            second.append(xp.take_along_axis(numbers, costs.argmin(axis=1)[:, None], axis=1)[:, 0])
+        return xp.concatenate(second).astype(np.int32)
 
     def _assign_on_gpu(self, vectors: npt.NDArray[Any], device: str, labels: npt.NDArray[np.int32]) -> None:
         columns, norms, origin = (on_device(part, device) for part in (self._shifted.T, self._norms, self.origin))

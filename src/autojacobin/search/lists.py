@@ -37,7 +37,7 @@ from autojacobin.codes import Codes
 from autojacobin.errors import DataError
 from autojacobin.search.kernels.coarse_quantiser import group_rows
 from autojacobin.search.kernels.list_scan import map_allowed
-from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, read_blocks, sum_weights, write_blocks
+from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, sum_weights, write_blocks
 from autojacobin.search.kernels.simd import empty_aligned
 
 _MOST_CODES = 2**31 - 1  # positions are stored in 32 bits
@@ -86,7 +86,7 @@ def code_offsets(
 
 @dataclass(frozen=True)
 class Lists:
-    """``n`` codes of ``n_bits`` bits in lists.
+    """Codes of ``n_bits`` bits in lists. With two copies, there are two codes of each vector, in different lists.
 
     Attributes
     ----------
@@ -102,6 +102,8 @@ class Lists:
         Bits of a code.
     grid : OffsetGrid
         What the offsets stand for.
+    copies : int
+        How many codes there are of each row.
     """
 
     blocks: npt.NDArray[np.uint8]
@@ -110,6 +112,7 @@ class Lists:
     positions: npt.NDArray[np.int32]
     n_bits: int
     grid: OffsetGrid
+    copies: int = 1
 
     @classmethod
     def build(
@@ -119,13 +122,14 @@ class Lists:
         n_lists: int,
         offsets: npt.NDArray[Any] | None = None,
         grid: OffsetGrid | None = None,
+        copies: int = 1,
     ) -> Lists:
         """Group codes by their labels.
 
         Parameters
         ----------
         codes : Codes
-            Codes in the order of their positions.
+            Codes in the order of their positions, the copies of each row one after another.
         labels : array of int, shape (n,)
             The list of each code.
         n_lists : int
@@ -134,6 +138,8 @@ class Lists:
             What :func:`code_offsets` gives; zero by default.
         grid : OffsetGrid, optional
             The grid to round offsets to. Those beyond its ends get its ends. By default it covers them all.
+        copies : int
+            How many codes there are of each row.
         """
         n = len(codes)
         if n > _MOST_CODES:
@@ -153,7 +159,7 @@ class Lists:
         else:
             grid = grid or OffsetGrid.of(offsets)
             stored[:n] = grid.rounded(offsets)[positions]
-        return cls(blocks, stored, bounds, positions, codes.n_bits, grid)
+        return cls(blocks, stored, bounds, positions // copies, codes.n_bits, grid, copies)
 
     @property
     def n(self) -> int:
@@ -165,29 +171,26 @@ class Lists:
         """Number of lists."""
         return len(self.bounds) - 1
 
-    def codes(self) -> Codes:
-        """Read all codes, in the order of their positions."""
-        packed = np.empty((self.n, self.blocks.shape[1]), dtype=np.uint8)
-        read_blocks(self.blocks, self.positions, packed)
-        return Codes(packed, self.n_bits)
-
     def allow(self, mask: npt.NDArray[np.bool_]) -> AllowedCodes:
-        """Prepare a mask of positions for searches, in time that depends mostly on how many are allowed."""
-        bitmap = np.zeros(-(-self.n // CODES_PER_BLOCK), dtype=np.uint64)
-        bitmap.view(np.uint8)[: -(-self.n // 8)] = np.packbits(mask, bitorder="little")
+        """Prepare a mask of rows for searches, in time that depends mostly on how many are allowed."""
+        bitmap = np.zeros(-(-len(mask) // CODES_PER_BLOCK), dtype=np.uint64)
+        bitmap.view(np.uint8)[: -(-len(mask) // 8)] = np.packbits(mask, bitorder="little")
         words = np.zeros(len(self.blocks), dtype=np.uint64)
         counts = np.zeros(self.n_lists, dtype=np.int64)
-        map_allowed(bitmap, *self._places, words, counts)
+        for slots, labels in zip(*self._places, strict=True):
+            map_allowed(bitmap, slots, labels, words, counts)
         return AllowedCodes(words, counts)
 
     @cached_property
     def _places(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """The slot and the list of each position."""
-        slots, labels = np.empty(self.n, dtype=np.int32), np.empty(self.n, dtype=np.int32)
-        slots[self.positions] = np.arange(self.n, dtype=np.int32)
-        labels[self.positions] = np.repeat(np.arange(self.n_lists, dtype=np.int32), np.diff(self.bounds))
-        return slots, labels
+        """The slots and the lists of all rows, both of shape (copies, rows)."""
+        n_rows = self.n // self.copies
+        slots, bounds = np.empty(self.n, dtype=np.int32), np.zeros(n_rows + 1, dtype=np.int64)
+        group_rows(self.positions, bounds, slots)
+        slots = np.ascontiguousarray(slots.reshape(n_rows, self.copies).T)
+        labels = np.repeat(np.arange(self.n_lists, dtype=np.int32), np.diff(self.bounds))
+        return slots, labels[slots]
 
-    def labels(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """The lists of some positions."""
-        return self._places[1][positions]
+    def labels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """The lists of some rows, shape (copies, rows)."""
+        return self._places[1][:, rows]

@@ -268,7 +268,7 @@ class ListSearch(_Search):
             codes: Any = segment.codes
             self._put(part, codes=codes.blocks, offsets=codes.offsets, bounds=codes.bounds, positions=codes.positions)
         points, width = centres.points.shape
-        self._put(self._model, width=width, bytes_per_code=codes.blocks.shape[1], n_lists=points)
+        self._put(self._model, width=width, bytes_per_code=codes.blocks.shape[1], n_lists=points, copies=codes.copies)
         if weights is not None:
             decoder, start = (np.array(part, dtype=np.float32, order="C") for part in weights[:2])
             self._put(self._model, matrix=decoder, start=start, n_rows=len(decoder))

@@ -16,8 +16,9 @@ from autojacobin.errors import DataError
 from autojacobin.hashers.autoencoders.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.base import check_fitted
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.hashers.parameters import Bits, Limit, OrNone, Whole
+from autojacobin.hashers.parameters import Bits, Choice, Limit, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
+from autojacobin.search.centres import Centres
 from autojacobin.search.queries import DistanceTerms
 
 if TYPE_CHECKING:
@@ -43,9 +44,14 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     Parameters
     ----------
     n_bits : int, default=80
-        Length of the codes: the bits of the residual, of its level, and of the number of the list.
+        Length of the codes: the bits of the residual, of its level, and of the number of the list, for each copy.
     n_lists : int, optional
         As in :class:`PartitionedHasher`.
+    copies : {1, 2}
+        With two copies, each vector is in two lists, with a code for each. The second list is one whose residual points
+        elsewhere, so that a query that misses the vector in the first list finds it in the second. (P. Sun and others,
+        "SOAR: improved indexing for approximate nearest neighbor search", NeurIPS 2023.) Fewer lists have to be
+        scanned, and codes take twice the memory.
     effort, n_iterations, ridge, random_state, device, progress
         As in :class:`BinaryAutoencoder`.
 
@@ -73,12 +79,14 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     n_bits: int = 80
     _: KW_ONLY
     n_lists: int | None = None
+    copies: int = 1
 
     distances: ClassVar[tuple[str, ...]] = ("decoded",)
     _limits: ClassVar[dict[str, Limit]] = {
         **BinaryAutoencoder._limits,
         "n_bits": Bits(2),
         "n_lists": OrNone(Whole(1)),
+        "copies": Choice(1, 2),
     }
     _tensors: ClassVar[dict[str, Tensor]] = {
         **BinaryAutoencoder._tensors,
@@ -160,14 +168,22 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     # How it is done
 
     def _n_coded(self) -> int:
-        return int(self.n_bits) - self._n_list_bits()
+        return int(self.n_bits) // self.copies - self._n_list_bits()
+
+    def _n_flips(self, effort: int) -> int:
+        return super()._n_flips(effort) // self.copies
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         from autojacobin.search.lists import OffsetGrid, code_offsets
 
         host = to_host(X)
         wanted = self._wanted_lists(len(host))
-        if self.n_bits - (wanted - 1).bit_length() < 1:
+        if self.n_bits % self.copies or wanted < self.copies:
+            raise DataError(
+                f"two copies need two lists and codes of an even length, got {wanted} lists and n_bits={self.n_bits}; "
+                "ask for more, or for one copy"
+            )
+        if self.n_bits // self.copies - (wanted - 1).bit_length() < 1:
             raise DataError(
                 f"{wanted} lists leave no bit for the residuals, got n_bits={self.n_bits}; ask for more bits, or fewer "
                 "lists"
@@ -177,11 +193,14 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         if len(host) > _MOST_TRAINING_POINTS:
             chosen = host[np.sort(rng.choice(len(host), _MOST_TRAINING_POINTS, replace=False))]
         labels = centres.assign(chosen, self.device)
+        if self.copies == 2:
+            labels[1::2] = centres.second(chosen[1::2], labels[1::2])
         residuals = (chosen - centres.points[labels]).astype(host.dtype)
         super()._fit(self._training_floats(residuals), rng)
         encode, step = self._encoder(np), _ROWS_PER_BLOCK
         bits = np.concatenate([encode(chosen[start : start + step]) > 0 for start in range(0, len(chosen), step)])
-        offsets = code_offsets(*self.split(Codes.from_bits(bits)), self.list_weights())
+        codes, weights = Codes.from_bits(bits), self.list_weights()
+        offsets = [code_offsets(*self.split(codes, copy), weights) for copy in range(self.copies)]
         low, high = np.quantile(offsets, [_SHARE_BEYOND_THE_GRID, 1 - _SHARE_BEYOND_THE_GRID])
         self.grid_ = np.array(OffsetGrid.of(np.array([low, high])))
 
@@ -200,26 +219,21 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     def _points_of_lists(self) -> npt.NDArray[np.float32]:
         return (self.centres_ + self.mean_).astype(np.float32)
 
-    def _partitioner(self, xp: Any) -> Callable[[Any], tuple[Any, Any]]:
-        """Give the function from vectors to the numbers of their lists and to their residuals."""
-        assign, centres = self._assigner(xp), xp.asarray(self.centres_)
-
-        def partition(X: Any) -> tuple[Any, Any]:
-            labels = assign(X)
-            return labels, X - centres[labels].astype(X.dtype)
-
-        return partition
-
     def _projector(self, xp: Any, constants: bool = False) -> Callable[[Any], Any]:
-        partition, project = self._partitioner(xp), super()._projector(xp, constants)
-        return lambda X: project(partition(X)[1])
+        assign, centres, project = self._assigner(xp), xp.asarray(self.centres_), super()._projector(xp, constants)
+        return lambda X: project(X - centres[assign(X)].astype(X.dtype))
 
     def _encoder(self, xp: Any) -> Callable[[Any], Any]:
-        partition, encode = self._partitioner(xp), super()._encoder(xp)
+        assign, centres, encode = self._assigner(xp), xp.asarray(self.centres_), super()._encoder(xp)
+        points = Centres(self.centres_)
 
-        def encode_with_list(X: Any) -> Any:
-            labels, residuals = partition(X)
-            bits = encode(residuals)
-            return xp.concatenate([bits, self._list_bits(xp, labels).astype(bits.dtype)], axis=1)
+        def encode_with_lists(X: Any) -> Any:
+            lists, parts = [assign(X)], []
+            if self.copies == 2:
+                lists.append(points.second(X, lists[0]))
+            for labels in lists:
+                bits = encode(X - centres[labels].astype(X.dtype))
+                parts += [bits, self._list_bits(xp, labels).astype(bits.dtype)]
+            return xp.concatenate(parts, axis=1)
 
-        return encode_with_list
+        return encode_with_lists

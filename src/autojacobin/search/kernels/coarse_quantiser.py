@@ -554,6 +554,29 @@ def _shell_sorted(keys: Any) -> Any:
     return keys
 
 
+@kernel(reassociate=True)
+def choose_second(X: Any, points: Any, first: Any, near: Any, second: Any) -> None:
+    """Write a second centre of each row, as :meth:`~autojacobin.search.centres.Centres.second` says."""
+    left = np.empty(X.shape[1], dtype=np.float32)
+    for q in range(np.uint64(X.shape[0])):
+        length, best = np.float32(_TINY), np.float32(np.inf)
+        for j in range(np.uint64(X.shape[1])):
+            left[j] = X[q, j] - points[np.uint64(first[q]), j]
+            length += left[j] * left[j]
+        for place in range(np.uint64(near.shape[1])):
+            c = near[q, place]
+            if c < 0 or c == first[q]:
+                continue
+            square, along = np.float32(0), np.float32(0)
+            for j in range(np.uint64(X.shape[1])):
+                gap = X[q, j] - points[np.uint64(c), j]
+                square += gap * gap
+                along += gap * left[j]
+            cost = square + along * along / length
+            if cost < best:
+                best, second[q] = cost, c
+
+
 @kernel
 def group_rows(labels: Any, bounds: Any, order: Any) -> None:
     """Write the rows of each label in ascending order, and where those of each label begin; ``bounds`` holds zeros."""

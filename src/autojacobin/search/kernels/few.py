@@ -41,7 +41,7 @@ PART = (
 MODEL = (
     "width", "bytes_per_code", "n_lists", "points", "origin", "groups", "order", "norms", "n_groups", "n_steps",
     "means", "norms_of_means", "n_means", "in_cells", "largest", "matrix", "start", "shift", "n_rows", "n_bits",
-    "n_level_bits", "n_words", "lanes", "columns",
+    "n_level_bits", "n_words", "lanes", "columns", "copies",
 )  # fmt: skip
 """What all parts share.
 
@@ -51,7 +51,7 @@ bits of a query are 2 (query − start)·matrix' + shift.
 (
     _WIDTH, _BYTES_PER_CODE, _N_LISTS, _POINTS, _ORIGIN, _GROUPS, _ORDER, _NORMS, _N_GROUPS, _N_STEPS, _MEANS,
     _NORMS_OF_MEANS, _N_MEANS, _IN_CELLS, _LARGEST, _MATRIX, _START, _SHIFT, _N_ROWS, _N_BITS, _N_LEVEL_BITS,
-    _N_WORDS, _LANES, _COLUMNS,
+    _N_WORDS, _LANES, _COLUMNS, _COPIES,
 ) = range(len(MODEL))  # fmt: skip
 REALS = ("step", "largest_norm", "low", "offset_step", "offset")
 """The step of the centres' bytes, the largest norm of a centre, the grid of the offsets, and a constant of tiles."""
@@ -151,10 +151,13 @@ def search_lists(
                 used += 1
         lists, squared = lists[:, :used].copy(), squared[:, :used].copy()
     tables, factors, starts = _tables_of(queries, model, reals, prepared, lists, squared, facts)
-    found = np.empty((n_parts, n, wanted), dtype=np.int32)
-    places = np.empty((n_parts, n, wanted), dtype=np.int64)
+    kept = wanted * model[_COPIES]  # the codes of so many vectors may be found twice
+    found = np.empty((n_parts, n, kept), dtype=np.int32)
+    places = np.empty((n_parts, n, kept), dtype=np.int64)
     for s in range(n_parts):
-        _scan_part(parts, s, model, tables, factors, lists, starts, wanted, found[s], places[s])
+        _scan_part(parts, s, model, tables, factors, lists, starts, kept, found[s], places[s])
+        if model[_COPIES] > 1:
+            _leave_out_copies(found[s], places[s])
     for q in range(n):
         facts[q, 2] = squared[q, 0]
     _write_candidates(parts, found, places, candidates)
@@ -213,6 +216,30 @@ def _scan_part(
         (blocks, offsets), bounds, positions, (bitmap, counts), tables, factors, lists, starts, candidates, found,
         places,
     )  # fmt: skip
+
+
+@kernel(inner=True)
+def _leave_out_copies(found: Any, places: Any) -> None:
+    """Of several codes of one vector, keep the nearest; then -1. A hash table has the places that were seen."""
+    n, kept = found.shape
+    size = 1 << math.ceil(math.log2(2 * kept))
+    table = np.empty(size, dtype=np.int32)
+    for q in range(n):
+        table[:], count = -1, 0
+        for c in range(kept):
+            place = places[q, c]
+            if place < 0:  # and so are all that follow
+                break
+            at = np.int64((np.uint64(place) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & (size - 1)
+            while table[at] >= 0 and places[q, table[at]] != place:
+                at = (at + 1) & (size - 1)
+            if table[at] >= 0:
+                found[q, table[at]] = min(found[q, table[at]], found[q, c])
+            else:
+                table[at] = count
+                found[q, count], places[q, count] = found[q, c], place
+                count += 1
+        places[q, count:] = -1
 
 
 # Tiles
@@ -316,25 +343,25 @@ def _sizes_of_projection(
 @kernel(inner=True)
 def _write_candidates(parts: Any, found: Any, places: Any, candidates: Any) -> None:
     """Write the nearest of what was found in each part."""
-    n_parts, n, wanted = found.shape
-    capacity = n_parts * wanted + CODES_PER_BLOCK
+    n_parts, n, kept = found.shape
+    wanted, capacity = candidates.shape[2], n_parts * kept + CODES_PER_BLOCK
     whole, slots, ids = np.empty(capacity, np.int32), np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     for q in range(n):
         count = 0
         for s in range(n_parts):
-            for c in range(wanted):
+            for c in range(kept):
                 if places[s, q, c] < 0:  # and so are all that follow
                     break
-                whole[count], slots[count] = found[s, q, c], s * wanted + c
-                ids[s * wanted + c] = _id_at(parts, s, places[s, q, c])
+                whole[count], slots[count] = found[s, q, c], s * kept + c
+                ids[s * kept + c] = _id_at(parts, s, places[s, q, c])
                 count += 1
         if count > wanted:
             keep_nearest_slots(whole, slots, count, wanted, ids)
             count = wanted
         for c in range(count):
-            s = slots[c] // wanted
+            s = slots[c] // kept
             candidates[0, q, c], candidates[1, q, c] = ids[slots[c]], s
-            candidates[2, q, c], candidates[3, q, c] = places[s, q, slots[c] - s * wanted], whole[c]
+            candidates[2, q, c], candidates[3, q, c] = places[s, q, slots[c] - s * kept], whole[c]
             row_bytes = parts[s, _ROW_BYTES]  # of the vector, which will be needed soon
             start = parts[s, _VECTORS] + _row_at(parts, s, candidates[2, q, c]) * row_bytes
             prefetch_bytes(start, min(row_bytes, _PREFETCHED))

@@ -184,7 +184,7 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
     use_wide_registers()
     radius = _kth_smallest(distances, count, k)
     within, below = _count_up_to(distances, count, radius), _count_up_to(distances, count, np.int32(radius - 1))
-    last = np.int64(-1)
+    last, room = np.int64(-1), k - below
     if within > k:
         ties, n_ties = np.empty(within - below + CODES_PER_BLOCK, dtype=np.int64), 0
         for i in range(count):
@@ -192,6 +192,8 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
                 ties[n_ties] = slots[i] if positions is None else positions[slots[i]]
                 n_ties += 1
         last = _kth_smallest(ties, n_ties, k - below)
+        for i in range(n_ties):
+            room -= ties[i] < last
     kept = np.uint64(0)
     for i in range(np.uint64(count)):
         # written in any case and then counted or not: the CPU would mispredict half of the branches
@@ -199,7 +201,9 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
         distances[kept], slots[kept] = distance, slot
         stays = distance <= radius
         if within > k and distance == radius:
-            stays = slot <= last if positions is None else positions[slot] <= last
+            place = slot if positions is None else np.int64(positions[slot])
+            stays = place < last or (place == last and room > 0)  # two codes of a vector have one position
+            room -= place == last
         kept += np.uint64(stays)
     return radius
 

@@ -65,14 +65,6 @@ def write_blocks(packed: Any, rows: Any, blocks: Any) -> None:
             blocks[slot // CODES_PER_BLOCK, b, _column(slot)] = packed[rows[slot], b]
 
 
-@kernel
-def read_blocks(blocks: Any, rows: Any, packed: Any) -> None:
-    """Undo :func:`write_blocks`."""
-    for slot in range(rows.shape[0]):
-        for b in range(packed.shape[1]):
-            packed[rows[slot], b] = blocks[slot // CODES_PER_BLOCK, b, _column(slot)]
-
-
 @intrinsic  # type: ignore[untyped-decorator]
 def measure_block(
     typing_context: Any,  # noqa: ARG001
