@@ -155,11 +155,7 @@ def write_settings(context: typer.Context, output: Path, **instead: Any) -> None
     from autojacobin import __version__
 
     values = {key: context.params.get(param.name) for key, param in _settings_of(context.command).items()} | instead
-    names: list[str] = []
-    here: Any = context
-    while here.parent is not None:
-        names.insert(0, here.info_name)
-        here = here.parent
+    names = context.command_path.removeprefix(context.find_root().command_path).split()
     run: dict[str, Any] = {"version": __version__, "command": " ".join(names)}
     run |= {param.name: _shown(context.params[param.name]) for param in _parameters(context.command, "argument")}
     table: dict[str, Any] = {key: _shown(value) for key, value in values.items() if value not in (None, [], ())}
