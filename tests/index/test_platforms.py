@@ -1,6 +1,7 @@
 """Systems without flock, without descriptors of folders, with another fsync, and with few descriptors to spare."""
 
 import errno
+import gc
 import os
 import subprocess
 import sys
@@ -151,6 +152,7 @@ def test_small_segments_take_no_descriptors(tmp_path):
     """Or a thousand small additions would be the last, and the index could not even be opened to compact it."""
     with Index.create(tmp_path / "index", small_hasher()) as index:
         index.add(vectors(5))
+        gc.collect()  # indexes of other tests that were not closed
         before = len(os.listdir("/proc/self/fd"))
         for step in range(20):
             index.upsert(vectors(5, seed=step), ids=[7, 900 - step, 1000 + step, 3, 5])

@@ -24,7 +24,6 @@ _FLAGS = os.O_RDWR | os.O_CREAT
 for _name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"):  # no system has all of them
     _FLAGS |= getattr(os, _name, 0)
 _LOCKED_BYTE = 2**30  # Windows locks bytes, which others then cannot read; this one is beyond the process number
-_MOST_TRIES = 100
 
 
 class WriterLock:
@@ -44,27 +43,25 @@ class WriterLock:
     def acquire(self) -> None:
         """Take the lock, or raise an error that names its owner."""
         _LOCKS.add(self)  # before there is anything that a fork could inherit
-        for _ in range(_MOST_TRIES):
-            self.release()  # the rest of an interrupted attempt
-            try:
-                self._descriptor = self._open()
-                _lock(self._descriptor)
-                if self._is_in_place():
-                    os.ftruncate(self._descriptor, 0)
-                    os.write(self._descriptor, f"{os.getpid()}\n".encode())
-                    self.held = True
-                    return
-            except BlockingIOError:
-                owner = self._owner()
-                self.release()
-                raise IndexLockedError(
-                    f"the index {self._folder} is being written to by process {owner}, expected no other writer; "
-                    "close it there, or wait until that process ends"
-                ) from None
-            except BaseException:
-                self.release()
-                raise
-        raise StorageError(f"cannot lock {self._folder}: its file {LOCK_NAME} is replaced again and again; stop that")
+        self.release()  # the rest of an interrupted attempt
+        try:
+            self._descriptor = self._open()
+            _lock(self._descriptor)
+            if not self._is_in_place():
+                raise StorageError(f"cannot lock {self._folder}: its {LOCK_NAME} was replaced meanwhile; repeat")
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"{os.getpid()}\n".encode())
+            self.held = True
+        except BlockingIOError:
+            owner = self._owner()
+            self.release()
+            raise IndexLockedError(
+                f"the index {self._folder} is being written to by process {owner}, expected no other writer; "
+                "close it there, or wait until that process ends"
+            ) from None
+        except BaseException:
+            self.release()
+            raise
 
     def check(self, files: os.stat_result | None = None) -> None:
         """Refuse to go on if the locked file is no longer the one at the path of the folder.

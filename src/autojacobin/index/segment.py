@@ -250,17 +250,17 @@ def open_segment(
     expected: dict[str, tuple[tuple[int | None, ...], Any, Any]] = {
         "codes": (shape_of(n, n_bits), np.uint64, partial(_problem_of_codes, n_bits)),
         "ids": ((n,), np.int64, _problem_of_ids),
-        "rows": ((n,), np.uint32, _problem_of_rows),
+        "rows": ((n,), np.uint32, partial(_problem_of_places, n)),
         "vectors": ((n, n_features), None, None),
         "dead": ((-(-n // 8),), np.uint8, partial(_problem_of_dead, n, record.n_dead)),
         "blocks": ((None, None, CODES_PER_BLOCK), np.uint8, None),
         "offsets": ((None,), np.uint8, None),
         "bounds": ((None,), np.int64, _problem_of_bounds),
-        "order": ((None,), np.int32, partial(_problem_of_order, n)),
+        "order": ((None,), np.int32, partial(_problem_of_places, n)),
         "names": ((None,), np.uint8, partial(_problem_of_names, str(id_kind), arrays)),
         "ends": ((n,), np.int64, _problem_of_ends),
         "hashes": ((n,), np.uint64, _problem_of_hashes),
-        "places": ((n,), np.uint32, _problem_of_rows),
+        "places": ((n,), np.uint32, partial(_problem_of_places, n)),
     }
     needed = {"codes": True, "ids": record.first_id is None, "vectors": keep_vectors, "dead": record.n_dead > 0}
     needed |= dict.fromkeys(OF_NAMES, id_kind in ("string", "uuid")) | dict.fromkeys(OF_LISTS, "blocks" in record.files)
@@ -313,8 +313,9 @@ def _problem_of_ids(ids: npt.NDArray[Any]) -> str | None:
     return None if ids[0] >= 0 and bool(np.all(ids[1:] > ids[:-1])) else "ids that do not ascend from 0 on"
 
 
-def _problem_of_rows(rows: npt.NDArray[Any]) -> str | None:
-    return None if int(rows.max()) < len(rows) else f"the row {rows.max()} of {len(rows)} rows"
+def _problem_of_places(n: int, places: npt.NDArray[Any]) -> str | None:
+    inside = len(places) and int(places.min()) >= 0 and int(places.max()) < n
+    return None if inside else f"places that are not among the {n} of the segment"
 
 
 def _problem_of_ends(ends: npt.NDArray[Any]) -> str | None:
@@ -334,11 +335,6 @@ def _problem_of_bounds(bounds: npt.NDArray[Any]) -> str | None:
     """Return what is wrong with the bounds of lists, between which the kernels read."""
     ascend = len(bounds) > 1 and bounds[0] == 0 and bool(np.all(bounds[1:] >= bounds[:-1]))
     return None if ascend else "lists that do not follow each other"
-
-
-def _problem_of_order(n: int, order: npt.NDArray[Any]) -> str | None:
-    inside = len(order) and int(order.min()) >= 0 and int(order.max()) < n
-    return None if inside else f"positions that are not among the {n} of the segment"
 
 
 def _problem_of_dead(n: int, n_dead: int, bitmap: npt.NDArray[Any]) -> str | None:
