@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +20,6 @@ _FEW_CHANGES = 0.03  # share of changed signs up to which a sparse product is fa
 _LARGEST_SIMILARITY = 0.95
 # or if the variance along its normal is below this share of the mean variance over the initial frame.
 _LEAST_VARIANCE = 1e-2
-_MOST_FITTED_AT_ONCE = 16
 # Multiples of this, modulo one, are never close to each other.
 _GOLDEN = 0.6180339887498949
 
@@ -277,37 +275,36 @@ class _Hyperplanes:
 
         ``along_edges`` holds (x − m)·c_l for every edge and point, ``gram`` the inner products of the edges.
         """
-        n, d = len(self.points), len(self.directions)
+        n = len(self.points)
         wanted = along_edges - gram @ self.signs
         wanted += np.diagonal(gram)[:, None] * self.signs
         covariances = wanted @ self.points / n
-        first, at_once = 0, 1
-        while first < d:  # several at once, by a matrix product; those after one that is replaced are fitted again
-            few = slice(first, min(first + at_once, d))
-            first, at_once = few.stop, min(4 * at_once, _MOST_FITTED_AT_ONCE)
-            for j, direction, threshold, signs in self._better(few, wanted[few], covariances[few]):
-                moved = np.flatnonzero(signs != self.signs[j])
-                change = 2 * signs[moved]
-                if self._replace(j, direction, threshold, moved, change):
-                    effects = gram[j + 1 :, j, None]
-                    wanted[j + 1 :, moved] -= effects * change
-                    covariances[j + 1 :] -= effects * (change @ self.points[moved] / n)
-                    first, at_once = j + 1, 1
-                    break
+        for j in range(len(self.directions)):
+            better = self._better(j, wanted[j], covariances[j])
+            if better is None:
+                continue
+            direction, threshold, signs = better
+            moved = np.flatnonzero(signs != self.signs[j])
+            change = 2 * signs[moved]
+            if self._replace(j, direction, threshold, moved, change):
+                effects = gram[j + 1 :, j, None]
+                wanted[j + 1 :, moved] -= effects * change
+                covariances[j + 1 :] -= effects * (change @ self.points[moved] / n)
 
-    def _better(self, few: slice, wanted: Any, covariances: Any) -> Iterator[tuple[int, Any, Any, Any]]:
-        """Fitted hyperplanes that lower the error: their numbers, directions, thresholds and signs."""
-        # the principal coordinates are uncorrelated and have mean zero, so the fits need no matrix inverse
-        directions = covariances * self.inverse_variances
-        lengths = np.sqrt((directions * directions).sum(axis=1, keepdims=True))
-        lengths[lengths == 0] = np.inf
-        directions /= lengths
-        thresholds = -wanted.mean(axis=1, keepdims=True) / lengths
-        signs = corners(directions @ self.points.T - thresholds)
-        gains = np.einsum("ij,ij->i", signs - self.signs[few], wanted)
-        enough = directions * directions @ self.variances >= self.least_variance
-        for i in np.flatnonzero((gains > 0) & enough & np.isfinite(lengths[:, 0])):
-            yield few.start + i, directions[i], thresholds[i, 0], signs[i]
+    def _better(self, j: int, wanted: Any, covariance: Any) -> tuple[Any, Any, Any] | None:
+        """Direction, threshold and signs of the plane that is fitted in place of ``j``; None if no error is saved."""
+        # the principal coordinates are uncorrelated and have mean zero, so the fit needs no matrix inverse
+        direction = covariance * self.inverse_variances
+        length = np.sqrt((direction * direction).sum())
+        if not length:
+            return None
+        direction /= length
+        threshold = -wanted.mean() / length
+        signs = corners(self.points @ direction - threshold)
+        gain = (signs - self.signs[j]) @ wanted
+        if gain <= 0 or direction * direction @ self.variances < self.least_variance:
+            return None
+        return direction, threshold, signs
 
     def _replace(self, j: int, direction: Any, threshold: Any, moved: Any, change: Any) -> bool:
         """Replace hyperplane ``j`` unless the new one nearly equals another; False if so.
