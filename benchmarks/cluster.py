@@ -11,7 +11,6 @@ workers, and those of this process, which is client and scheduler.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from timing import write_results
 
 from autojacobin import ITQ
 from autojacobin.datasets import load_set, write_vectors
@@ -123,7 +123,7 @@ def main() -> None:
         timed("empty tasks with their tree", lambda: cluster.merged("small", small_answer, calls, merge_topk, 1), tasks,
               "task")  # fmt: skip
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
+        write_results(arguments.json, results, arguments)
 
 
 if __name__ == "__main__":

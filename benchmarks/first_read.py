@@ -12,13 +12,12 @@ needs root. Best of several.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from timing import fastest
+from timing import fastest, write_results
 
 from autojacobin import LSH, Index
 
@@ -100,8 +99,7 @@ def main() -> None:
     for what, share in shares.items():
         print(f"checks of a {what:8s} {share:9.1%} of reading the files")
     if options.json:
-        figures = {"n": options.n, "bytes": size, "cold": options.cold, "seconds": times, "shares": shares}
-        Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
+        write_results(options.json, {"bytes": size, "seconds": times, "shares": shares}, options)
 
 
 if __name__ == "__main__":

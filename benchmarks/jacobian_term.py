@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
+from timing import write_results
 
 from autojacobin import ITQ, AutoJacoBin
 from autojacobin.datasets import load_set
@@ -62,7 +62,7 @@ def main() -> None:
             cell = " / ".join(f"{m:.3f}±{d:.3f}" for m, d in zip(figures.mean(0), figures.std(0), strict=True))
             print(f"{name}: {row}: {cell}", flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, ensure_ascii=False, indent=1))
+        write_results(arguments.json, results, arguments)
 
 
 if __name__ == "__main__":

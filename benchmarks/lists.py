@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -41,6 +39,7 @@ if arguments.quick:
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
 
 import numpy as np  # noqa: E402
+from timing import write_results  # noqa: E402
 
 from autojacobin import BinaryAutoencoder  # noqa: E402
 from autojacobin.datasets import VectorSet, load_set  # noqa: E402
@@ -165,7 +164,7 @@ def main() -> None:
         named = {
             name: [dict(zip(keys, setting, strict=True)) for setting in settings] for name, settings in points.items()
         }
-        Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "points": named}, indent=1))
+        write_results(arguments.json, named, arguments)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ is there with its options as well.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import time
 from typing import Any
 
 import numpy as np
+from timing import write_results
 from vectors import real_sets
 
 from autojacobin.datasets import VectorSet
@@ -64,7 +64,8 @@ def main() -> None:
         part = VectorSet(data.name, data.name, np.asarray(data.train[chosen]), data.base, data.queries[:queries])
         depth = max(100, len(data.base) // 100)
         print(f"\n{data.name}: {arguments.bits} bits, depth {depth}, seeds 0 to {arguments.seeds - 1}")
-        chosen_methods = [find_command(name) for name in arguments.methods] if arguments.methods else methods()
+        searchable = [method for method in methods() if method.name != "PartitionedAutoencoder"]  # it needs an index
+        chosen_methods = [find_command(name) for name in arguments.methods] if arguments.methods else searchable
         makers = {method.label: method.make for method in chosen_methods}
         if "Sign" in makers:
             makers |= {
@@ -88,8 +89,7 @@ def main() -> None:
             asked = ", ".join(f"{name} {number:,.0f}" for name, number in means.items())
             print(f"{label:24} {cells}   {min(seconds):7.2f} s   {asked}", flush=True)
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as stream:
-            json.dump({"settings": vars(arguments), "results": results}, stream, indent=1)
+        write_results(arguments.json, results, arguments)
 
 
 if __name__ == "__main__":

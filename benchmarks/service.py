@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import http.client
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing import connection as bare
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before any library reads it
 
 import numpy as np  # noqa: E402
+from timing import write_results  # noqa: E402
 from vectors import surface  # noqa: E402
 
 from autojacobin import ITQ, Index  # noqa: E402
@@ -151,10 +153,16 @@ def _ask_all(service: Service, batches: list[np.ndarray]) -> None:
             client.search(batch, K)
 
 
+def _post_json(connection: http.client.HTTPConnection, body: bytes) -> bytes:
+    connection.request("POST", "/v1/search", body, {"Content-Type": "application/json"})
+    return connection.getresponse().read()
+
+
 def delay(index: Index, service: Service, path: Path, queries: np.ndarray) -> None:
     """Compare single queries, in turns."""
     taken: dict[str, list[float]] = {"local": [], "bare": [], "raw": [], "json": []}
-    with Client(service.address) as client, bare_socket(path) as other:
+    plain = http.client.HTTPConnection("127.0.0.1", service.port)
+    with closing(plain), Client(service.address) as client, bare_socket(path) as other:
         for number in range(100 * ROUNDS):
             query = queries[number % len(queries)][np.newaxis]
             asked = json.dumps({"vectors": query.tolist(), "k": K}).encode()
@@ -162,9 +170,7 @@ def delay(index: Index, service: Service, path: Path, queries: np.ndarray) -> No
                 "local": lambda query=query: index.search(query, K),
                 "bare": lambda query=query: (other.send_bytes(query.tobytes()), other.recv_bytes()),
                 "raw": lambda query=query: client.search(query, K),
-                "json": lambda asked=asked: client._ask(
-                    "POST", "/v1/search", asked, {"Content-Type": "application/json"}
-                ),
+                "json": lambda asked=asked: _post_json(plain, asked),
             }
             for name, call in calls.items():
                 start = time.perf_counter()
@@ -264,7 +270,7 @@ def main() -> None:
         finally:
             service.process.kill()
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "results": results}, indent=1))
+        write_results(arguments.json, results, arguments)
 
 
 if __name__ == "__main__":

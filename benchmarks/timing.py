@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-_NOT_SETTINGS = ("data", "json", "scratch")  # paths of this machine
+_NOT_SETTINGS = ("data", "json", "plot", "scratch")  # paths of this machine
 
 
 def fastest(

@@ -10,7 +10,6 @@ of an hour; ``--gpu`` adds the same fits on a GPU; ``--plot`` draws how the time
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import resource
@@ -319,7 +318,7 @@ def main() -> None:
         if "ratio" in result:
             print(f"{result['ratio']:8.2f}  {result['wanted']:12} {result['what']}")
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"settings": vars(arguments), "results": results}, indent=1))
+        timing.write_results(arguments.json, results, arguments)
 
 
 if __name__ == "__main__":
