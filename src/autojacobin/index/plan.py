@@ -42,6 +42,7 @@ _QUERIES_PER_MISS = 3  # of queries that the index learns from
 _PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
 _SHARE_PROBED, _FEWEST_PROBES = 32, 8
 _WIDER = 8  # times the candidates, for a query that is unlike those that the index learned from
+_WIDER_LISTS = -2  # the threshold for lists that such a query takes, the last but one
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,16 +121,17 @@ class Plan:
         """Search wider for queries that are unlike those that the index learned from."""
         if self.middle is None:
             return found
-        unlike = np.empty(len(queries), dtype=np.int64)
-        if not mark_unlike(queries, self.middle, found[0], self.far, self.central, unlike):
-            return found
-        k = found[0].shape[1]
-        if (some := np.flatnonzero(unlike == 1)).size:
-            number = min(_WIDER * self.__index__(), state.n_live)
-            found[0][some], found[1][some] = search_codes(state, queries[some], self.distance, k, number, self.wider)
-        if (some := np.flatnonzero(unlike == 2)).size:
-            found[0][some], found[1][some] = search_vectors(state, queries[some], k)
+        for level, wider in ((1, self._search_wider), (2, search_vectors)):
+            unlike = np.empty(len(queries), dtype=np.int64)
+            if not mark_unlike(queries, self.middle, found[0], self.far, self.central, unlike):
+                break  # after a wider search, the nearest neighbour may be near enough
+            if (some := np.flatnonzero(unlike >= level)).size:
+                found[0][some], found[1][some] = wider(state, queries[some], found[0].shape[1])
         return found
+
+    def _search_wider(self, state: State, queries: npt.NDArray[Any], k: int) -> Found:
+        number = min(_WIDER * self.__index__(), state.n_live)
+        return search_codes(state, queries, self.distance, k, number, self.wider)
 
 
 def _padded(found: Found, k: int) -> Found:
@@ -228,7 +230,9 @@ def _cheapest(
         most = int(known.most[last - 1, t])
         probing = Probing(most, known.weights[level:last], known.thresholds[level:last, t], k)
         wider = Probing(
-            int(known.most[level, -1]), known.weights[level : level + 1], known.thresholds[level : level + 1, -1]
+            int(known.most[level, _WIDER_LISTS]),
+            known.weights[level : level + 1],
+            known.thresholds[level : level + 1, _WIDER_LISTS],
         )
     plan = Plan(
         k, distance, True, number, False, recall, seen, at_least, known.n_queries, probing,
