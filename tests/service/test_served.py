@@ -160,7 +160,8 @@ def test_a_write_is_not_undone_by_a_version_that_was_opened_before_it(points, tm
         def warm(self, index=None):
             if not self.written:
                 self.written = True
-                self.write(lambda one: one.add(points[20:30]))
+                with self.writing() as one:
+                    one.add(points[20:30])
 
     served = WrittenWhileItWarms("points", tmp_path / "index")
     with Index.open(tmp_path / "index") as other:
@@ -177,7 +178,8 @@ def test_an_empty_index_is_warmed_up_after_its_first_write(points, tmp_path, mon
     empty = ServedIndex("points", tmp_path / "index")
     empty.warm()
     assert warmed == []
-    empty.write(lambda index: index.add(points))
+    with empty.writing() as index:
+        index.add(points)
     empty.refresh()
     assert warmed == [len(points)]
 

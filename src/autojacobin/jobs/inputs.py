@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, SupportsIndex
 
@@ -81,14 +82,13 @@ def draw_sample(
 @contextmanager
 def open_piece(piece: Piece) -> Iterator[Callable[[Any], npt.NDArray[Any]]]:
     """Open the file of a piece; the block gets a function from ascending row numbers, or a slice, to vectors."""
-    layout = _remote_layout(piece.path) if _is_remote(piece.path) else None
-    if layout is not None:
-        _check_length(piece, layout.rows)
-        yield lambda rows: _fetched_rows(piece.path, layout, rows)
-        return
-    with _copied(piece.path) if _is_remote(piece.path) else open_vectors(piece.path) as vectors:
-        _check_length(piece, len(vectors))
-        yield vectors.__getitem__
+    with _opened(piece.path) as ((rows, _), _, read):
+        if piece.stop > rows:
+            raise FormatError(
+                f"{piece} holds {rows} vectors, expected {piece.stop} or more as when the job began; do not change "
+                "the file meanwhile, and begin again"
+            )
+        yield read
 
 
 @contextmanager
@@ -171,12 +171,7 @@ def _find_files(patterns: Patterns) -> list[str]:
         raise DataError("there are no files to read, got an empty list; give at least one path or pattern")
     found: set[str] = set()
     for pattern in listed:
-        if isinstance(pattern, str) and _is_remote(pattern):
-            matches = _remote_matches(pattern)
-        else:
-            if isinstance(pattern, str):
-                pattern = pattern.removeprefix("file://").removeprefix("local://")
-            matches = _local_matches(os.fspath(as_path(pattern)))
+        matches = _matches(pattern)
         if not matches:
             raise StorageError(
                 f"no file matches {redacted_address(pattern)}, expected at least one; check the spelling"
@@ -185,45 +180,45 @@ def _find_files(patterns: Patterns) -> list[str]:
     return sorted(found)
 
 
-def _local_matches(pattern: str) -> list[str]:
+def _matches(pattern: Any) -> list[str]:
+    """Addresses or paths of the files that match a pattern."""
+    if isinstance(pattern, str) and _is_remote(pattern):
+        with _translated_errors(pattern):
+            system, path = _file_system(pattern)
+            _, chain, outer = pattern.partition("::")  # zip://*.npy::s3://bucket/all.zip
+            found = system.glob(path) if any(sign in path for sign in "*?[") else [path]
+            return [system.unstrip_protocol(match) + chain + outer for match in found]
+    if isinstance(pattern, str):
+        pattern = pattern.removeprefix("file://").removeprefix("local://")
+    path = os.fspath(as_path(pattern))
     # the name of an existing file is no pattern, even with brackets in it
-    named = os.path.exists(pattern) or not glob.has_magic(pattern)
-    matches = [pattern] if named else glob.glob(pattern, recursive=True)
+    named = os.path.exists(path) or not glob.has_magic(path)
+    matches = [path] if named else glob.glob(path, recursive=True)
     return [os.path.abspath(match) for match in matches]  # workers have other working directories
-
-
-def _remote_matches(pattern: str) -> list[str]:
-    """Addresses of the files that match a pattern."""
-    with _translated_errors(pattern):
-        system, path = _file_system(pattern)
-        _, chain, outer = pattern.partition("::")  # zip://*.npy::s3://bucket/all.zip
-        found = system.glob(path) if any(sign in path for sign in "*?[") else [path]
-        return [system.unstrip_protocol(match) + chain + outer for match in found]
 
 
 def _inspect(path: str) -> InputFile:
     """Read the properties of a file."""
-    if not _is_remote(path):
-        with open_vectors(path) as vectors:
-            (rows, width), dtype = vectors.shape, vectors.dtype
-        status = os.stat(path)
-        return InputFile(path, rows, width, dtype.str, f"{status.st_size}-{status.st_mtime_ns}")
-    with _translated_errors(path):
-        system, name = _file_system(path)
-        stamp = str(system.ukey(name))
-    layout = _remote_layout(path)
+    if _is_remote(path):
+        with _translated_errors(path):
+            system, name = _file_system(path)
+            stamp = str(system.ukey(name))
+    with _opened(path) as (shape, dtype, _):
+        if not _is_remote(path):
+            status = os.stat(path)
+            stamp = f"{status.st_size}-{status.st_mtime_ns}"
+        return InputFile(path, *shape, dtype.str, stamp)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[tuple[int, int], np.dtype[Any], Callable[[Any], npt.NDArray[Any]]]]:
+    """Open a file; the block gets the shape and the type of its vectors, and a function from rows to vectors."""
+    layout = _remote_layout(path) if _is_remote(path) else None
     if layout is not None:
-        return InputFile(path, layout.rows, layout.width, layout.dtype.str, stamp)
-    with _copied(path) as vectors:
-        return InputFile(path, *vectors.shape, vectors.dtype.str, stamp)
-
-
-def _check_length(piece: Piece, rows: int) -> None:
-    if piece.stop > rows:
-        raise FormatError(
-            f"{piece} holds {rows} vectors, expected {piece.stop} or more as when the job began; do not change "
-            "the file meanwhile, and begin again"
-        )
+        yield (layout.rows, layout.width), layout.dtype, partial(_fetched_rows, path, layout)
+        return
+    with _copied(path) if _is_remote(path) else open_vectors(path) as vectors:
+        yield vectors.shape, vectors.dtype, vectors.__getitem__
 
 
 def _is_remote(path: str) -> bool:

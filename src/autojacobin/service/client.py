@@ -8,7 +8,6 @@ import http.client
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -97,7 +96,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _send(self, call: Call[T]) -> T:
@@ -171,7 +170,7 @@ class AsyncClient:
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _send(self, call: Call[T]) -> T:

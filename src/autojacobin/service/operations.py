@@ -10,8 +10,8 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -247,10 +247,9 @@ class Write:
     def run(self) -> Written:
         """Change the index, and describe the outcome. If vectors came without ids, it holds the ids that they got."""
         given: Any = UNSET
-
-        def change(index: Index) -> None:
-            nonlocal given
-            try:
+        name = self.served.name
+        try:
+            with self.served.writing() as index, self._explained(index):
                 if self.change == "remove":
                     index.remove(self.ids)
                 elif self.change == "upsert":
@@ -260,12 +259,7 @@ class Write:
                         index.add(self.vectors, self.ids, self.payload)
                         if self.ids is None:
                             given = list(range(index.next_id - self.n_vectors, index.next_id))
-            except DataError as error:
-                raise self._problem(index) or error from error
-
-        name = self.served.name
-        try:
-            figures = self.served.write(change).info()
+            figures = index.info()
         except IndexLockedError as error:
             detail = f"another process is writing to {name}; try again when it has finished"
             raise Problem(423, "locked", detail) from error
@@ -274,16 +268,20 @@ class Write:
         done: dict[str, Any] = {_DONE[self.change]: self.n_vectors}
         return Written(name, figures["generation"], figures["vectors"], **done, ids=given)
 
-    def _problem(self, index: Index) -> Problem | None:
-        """Give the problem of an id that is in the index already, or is not; None if something else is wrong."""
+    @contextmanager
+    def _explained(self, index: Index) -> Iterator[None]:
+        """Raise the problem of an id that is in the index already, or is not, if that is why the block fails."""
         ids, name = self.ids or [], self.served.name
-        if self.change == "remove":
-            return _unknown_id(index, ids, name, "leave it out; nothing was removed")
-        known = [id for id in ids if id in index]
-        if self.change == "upsert" or not known or len(set(ids)) < len(ids):
-            return None
-        detail = f"there is a vector with the id {_shown_id(known[0])} in {name} already; nothing was added; send PUT "
-        return Problem(409, "id-exists", detail + "to replace it, or leave it out")
+        try:
+            yield
+        except DataError as error:
+            if self.change == "remove":
+                raise _unknown_id(index, ids, name, "leave it out; nothing was removed") or error from error
+            known = [id for id in ids if id in index]
+            if self.change == "upsert" or not known or len(set(ids)) < len(ids):
+                raise
+            detail = f"there is a vector with the id {_shown_id(known[0])} in {name} already; nothing was added; "
+            raise Problem(409, "id-exists", detail + "send PUT to replace it, or leave it out") from error
 
 
 class _Job(NamedTuple):

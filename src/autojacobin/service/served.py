@@ -13,6 +13,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,9 @@ class ServedIndex:
         hasher = self.index.hasher
         return hasher if isinstance(hasher, OwnCodes) else None
 
-    def write(self, change: Callable[[Index], object]) -> Index:
-        """Change the index in use, one change at a time, and give it.
+    @contextmanager
+    def writing(self) -> Iterator[Index]:
+        """Give the index in use to a block that changes it, one at a time.
 
         An index that was opened from a folder gives its lock back afterwards, so that other processes can write to it
         between the writes of the service.
@@ -89,7 +91,7 @@ class ServedIndex:
         with self._writing:
             index = self.index
             try:
-                change(index)
+                yield index
                 self._n_writes += 1
                 self._warm_again = True
                 if self._path is not None:
@@ -97,7 +99,6 @@ class ServedIndex:
             finally:
                 if self._path is not None:
                     index.release()
-        return index
 
     def warm(self, index: Index | None = None) -> None:
         """Search in every way that a request can ask for, so that no request waits for the compiler or the disk."""
