@@ -305,11 +305,11 @@ class Engine(ABC):
         matrix = np.asarray(values, dtype=np.uint8 if column == "code" else np.float32)
         return matrix[np.argsort(self._id_array(found))][inverse]
 
-    def _stacked(self, hits: Sequence[Hits], depth: int) -> Hits:
+    def _stacked(self, hits: Sequence[Hits], depth: int, dtype: Any = np.int32) -> Hits:
         """Hits of several queries as two matrices; a StorageError if a query has fewer than ``depth``."""
         if any(len(ids) != depth for _, ids in hits):
             raise StorageError(f"{self._noun} gave fewer than the {depth} codes it holds; search again if it changes")
-        distances = np.array([distances for distances, _ in hits], dtype=np.int32)
+        distances = np.array([distances for distances, _ in hits], dtype=dtype)
         ids = self._id_array([ids for _, ids in hits])
         return distances.reshape(-1, depth), ids.reshape(-1, depth)
 

@@ -288,28 +288,22 @@ class PgVector(Engine):
         return bool(self._fetched(_HAS_INDEX))
 
     def _hits(self, statement: str, queries: Codes, k: int, vectors: Floats | None = None, candidates: int = 0) -> Hits:
-        distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=self._id_array([]).dtype)
+        hits = []
         for row, code in enumerate(_as_bits(queries)):
             arguments: dict[str, Any] = {"code": code, "k": k}
             if vectors is not None:
                 arguments |= {"vector": vectors[row].tolist(), "candidates": candidates}
             found = self._execute(statement, arguments).fetchall()
-            if len(found) != k:
-                raise _TooFewError(f"the table {self.table} shrank while it was searched; search again")
-            distances[row], ids[row] = zip(*found, strict=True)
-        return distances, ids
+            hits.append((np.array([distance for distance, _ in found]), self._id_array([id for _, id in found])))
+        return self._stacked(hits, k, np.float64)
 
     def _search_by_index(self, queries: Codes, k: int, ef_search: int) -> Hits:
         try:
             with self._locked(), self._connection.transaction():
                 self._execute(_SET_EFFORT, (str(ef_search),))
                 return self._hits(_NEAREST_BY_INDEX, queries, k)
-        except _TooFewError:  # an older pgvector stops before it has found k neighbours
+        except StorageError:  # an older pgvector stops before it has found k neighbours
             return self._search(queries, k)
-
-
-class _TooFewError(StorageError):
-    pass
 
 
 def _check_name(table: Any) -> None:
