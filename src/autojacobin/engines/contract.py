@@ -85,9 +85,9 @@ class Engine(ABC):
 
     @abstractmethod
     def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:
-        """Those of some unique ids that exist, in any order, and the ``code`` as bytes or the ``vector`` of each.
+        """Those of some unique ids that exist, in any order, and the ``code`` or the ``vector`` of each.
 
-        With the column ``id``, the ids alone matter.
+        Codes are packed in the bit order of the engine. With the column ``id``, the ids alone matter.
         """
 
     @abstractmethod
@@ -200,7 +200,7 @@ class Engine(ABC):
         if not len(wanted):
             return Codes(np.empty((0, -(-self.n_bits // 8)), dtype=np.uint8), self.n_bits)
         self._check_present(wanted, "read")
-        return self._from_bytes(self._values(wanted, "code"))
+        return Codes.from_packed(self._values(wanted, "code"), self.n_bits, bitorder=self.bitorder)
 
     def count(self) -> int:
         """Number of codes."""
@@ -276,14 +276,6 @@ class Engine(ABC):
         with np.errstate(over="ignore"):  # what single precision cannot hold becomes Inf, which as_floats reports
             floats: Floats = as_floats(as_floats(matrix).astype(np.float32, copy=False))
         return floats
-
-    def _to_bytes(self, codes: Codes) -> npt.NDArray[np.uint8]:
-        """Packed codes in the bit order of the engine."""
-        return codes.to_packed(self.bitorder)
-
-    def _from_bytes(self, packed: npt.NDArray[np.uint8]) -> Codes:
-        """Codes from packed bytes in the bit order of the engine."""
-        return Codes.from_packed(packed, self.n_bits, bitorder=self.bitorder)
 
     def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """Whether each id exists."""

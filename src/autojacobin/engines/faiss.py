@@ -228,11 +228,11 @@ class FaissEngine(Engine):
         replaced = ids[self._known(ids)]
         if len(replaced):
             self._index.remove_ids(replaced)
-        self._index.add_with_ids(self._to_bytes(codes), ids)
+        self._index.add_with_ids(codes.to_packed(self.bitorder), ids)
         self._changed = True
 
     def _search(self, queries: Codes, k: int) -> Hits:
-        distances, ids = self._index.search(self._to_bytes(queries), k)
+        distances, ids = self._index.search(queries.to_packed(self.bitorder), k)
         return distances, ids
 
     def _delete(self, ids: Ids) -> None:

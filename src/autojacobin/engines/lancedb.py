@@ -105,7 +105,7 @@ class LanceDB(Engine):
         partitions = min(as_count("probes", probes), _MOST_PROBES)
         checked, wanted = self._as_queries(queries, k)
         hits = []
-        for code in self._to_bytes(checked):
+        for code in checked.to_packed(self.bitorder):
             found = self._nearest(code, wanted, partitions)
             # these partitions may hold fewer than k codes
             hits.append(found if len(found[0]) == wanted else self._nearest(code, wanted))
@@ -144,7 +144,7 @@ class LanceDB(Engine):
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
         import pyarrow as pa
 
-        columns = {"id": pa.array(ids), "code": _fixed_lists(self._to_bytes(codes))}
+        columns = {"id": pa.array(ids), "code": _fixed_lists(codes.to_packed(self.bitorder))}
         if vectors is not None:
             columns["vector"] = _fixed_lists(np.ascontiguousarray(vectors))
         rows = pa.table(columns, schema=self._schema)
@@ -152,7 +152,7 @@ class LanceDB(Engine):
             self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def _search(self, queries: Codes, k: int) -> Hits:
-        return self._stacked([self._nearest(code, k) for code in self._to_bytes(queries)], k)
+        return self._stacked([self._nearest(code, k) for code in queries.to_packed(self.bitorder)], k)
 
     def _delete(self, ids: Ids) -> None:
         with self._translated_errors("delete"):

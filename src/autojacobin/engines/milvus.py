@@ -97,7 +97,8 @@ class Milvus(Engine):
             self._fields["vector"] = ("FLOAT_VECTOR", self.n_features)
         if token is not None and not isinstance(token, str):
             raise DataTypeError(f"token must be text such as user:password, got {type(token).__name__}")
-        self._address, self._token, self._client = _as_uri(uri), token or "", None
+        self._address, self._token = _as_uri(uri), token or ""
+        self._client: Any = None
         in_file = self._address.endswith(".db")
         if index == "BIN_IVF_FLAT" and in_file:
             raise DataError("a Milvus in a file has the index BIN_FLAT alone, got 'BIN_IVF_FLAT'; leave index out")
@@ -131,7 +132,7 @@ class Milvus(Engine):
             return super().search(queries, k)
         lists = as_count("probes", probes)
         checked, wanted = self._as_queries(queries, k)
-        packed = self._to_bytes(checked)
+        packed = checked.to_packed(self.bitorder)
         hits = list(self._nearest(packed, wanted, lists))
         short = [row for row, (_, ids) in enumerate(hits) if len(ids) < wanted]  # their lists hold fewer than k codes
         for row, found in zip(short, self._nearest(packed[short], wanted), strict=True):
@@ -141,7 +142,7 @@ class Milvus(Engine):
     # What the contract requires
 
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
-        packed = self._to_bytes(codes)
+        packed = codes.to_packed(self.bitorder)
         bytes_per_row = packed.shape[1] + 8 + 4 * (self.n_features or 0)
         for block in blocks(len(ids), _BYTES_PER_REQUEST // bytes_per_row):
             entities = [
@@ -153,7 +154,7 @@ class Milvus(Engine):
             self._call("upsert", entities)
 
     def _search(self, queries: Codes, k: int) -> Hits:
-        return self._stacked(list(self._nearest(self._to_bytes(queries), k)), k)
+        return self._stacked(list(self._nearest(queries.to_packed(self.bitorder), k)), k)
 
     def _delete(self, ids: Ids) -> None:
         for block in blocks(len(ids), _IDS_PER_REQUEST):
@@ -223,10 +224,10 @@ class Milvus(Engine):
         self._call("load_collection")
 
     def _create(self, index: str) -> None:
-        from pymilvus import DataType, MilvusClient
+        from pymilvus import DataType
 
-        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
-        indexes = MilvusClient.prepare_index_params()
+        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+        indexes = self._client.prepare_index_params()
         description = f"{self.n_bits} bits, {_FIRST[self.bitorder]} significant first in a byte"
         about: dict[str, dict[str, Any]] = {"id": {"is_primary": True}, "code": {"description": description}}
         for name, (kind, dim) in self._fields.items():

@@ -214,7 +214,7 @@ class PgVector(Engine):
         if column == "id":
             return found, []
         digits = np.frombuffer("".join(row[1] for row in rows).encode(), dtype=np.uint8)
-        return found, self._to_bytes(Codes.from_bits(digits.reshape(-1, self.n_bits) - ord("0")))
+        return found, Codes.from_bits(digits.reshape(-1, self.n_bits) - ord("0")).to_packed(self.bitorder)
 
     def _count(self) -> int:
         return int(self._fetched("SELECT count(*) FROM {table}")[0][0])

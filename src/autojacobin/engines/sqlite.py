@@ -91,7 +91,7 @@ class SQLite(Engine):
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
         columns, values = ("id, code", "?, vec_bit(?)") if vectors is None else ("id, code, vector", "?, vec_bit(?), ?")
         rows: list[tuple[Any, ...]] = [
-            (id, code.tobytes()) for id, code in zip(ids.tolist(), self._to_bytes(codes), strict=True)
+            (id, code.tobytes()) for id, code in zip(ids.tolist(), codes.to_packed(self.bitorder), strict=True)
         ]
         if vectors is not None:
             stored = vectors.astype("<f4", copy=False)
@@ -101,7 +101,7 @@ class SQLite(Engine):
             self._connection.executemany(f"INSERT INTO {self.table}({columns}) VALUES ({values})", rows)
 
     def _search(self, queries: Codes, k: int) -> Hits:
-        return self._stacked([self._nearest(code.tobytes(), k) for code in self._to_bytes(queries)], k)
+        return self._stacked([self._nearest(code.tobytes(), k) for code in queries.to_packed(self.bitorder)], k)
 
     def _delete(self, ids: Ids) -> None:
         with self._translated_errors("delete"), self._transaction():

@@ -96,10 +96,8 @@ class SentenceIndex(TextStore):
         ----------
         query : str or list of str
             What to look for.
-        k : int
-            Texts for each query, or fewer if there are not as many.
-        filter : dict, callable or str, optional
-            Search among some texts alone, as in :meth:`TextStore.search`.
+        k, filter
+            As in :meth:`TextStore.search`.
         hybrid : bool
             Whether words that a text shares with the query count too, as in :meth:`TextStore.search`.
 

@@ -70,20 +70,12 @@ def search(
     ----------
     vectors : matrix of shape (n_queries, n_features), optional
         Queries; sent as float32.
-    k : int
-        Neighbours per query.
     ids : list of int, str or UUID, optional
-        Search for the neighbours of these, instead of ``vectors``.
+        Search for the neighbours of these, which find themselves too.
     index : str, optional
         Name of the index, where several are served.
-    candidates, distance, rerank, recall, probes
-        As in ``Index.search``, with the same defaults.
-    among : list of ids, or one such list for each query, optional
-        Search among these vectors alone.
-    where : str, optional
-        Search among the vectors whose payload meets a condition, such as ``"price < 10 and lang = 'de'"``.
-    columns : list of str, optional
-        Columns of the payload to return.
+    k, candidates, distance, rerank, recall, probes, among, where, columns
+        As in :meth:`autojacobin.Index.search`, with the same defaults; ``among`` takes ids alone, and ``where`` text.
     codes : Codes, or array of uint8 of shape (n_queries, bytes), optional
         Packed codes to search for, in an index of codes that were made elsewhere.
     bitorder : {"little", "big"}, optional
