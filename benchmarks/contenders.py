@@ -1,7 +1,7 @@
 """The indexes that ``frontier.py`` compares: how each is built and searched, and with what settings.
 
-Ours is asked for a recall, as users ask. Of the others, numbers of probes and candidates and the sizes of the search
-lists of graphs are swept. Parameters of the build are those
+Ours is asked for a recall, as users ask, and with fixed numbers of probes and candidates. Of the others, these numbers
+or the sizes of the search lists of graphs are swept. Parameters of the build are those
 that the authors recommend: 16 links and a search list of 200 for HNSW, degree 32 and 200 for SymphonyQG, degree 64 and
 128 for svs, two dimensions a block for ScaNN.
 """
@@ -81,11 +81,14 @@ def ours(options: argparse.Namespace) -> list[Contender]:
             index.search(base[:1], K, probes=1)  # makes the lists
             return index
 
-        def search(index: Any, queries: Any, recall: float) -> Any:
-            return index.search(queries, K, recall=recall)[1]
+        def search(index: Any, queries: Any, setting: float | tuple[int, int]) -> Any:
+            if isinstance(setting, float):
+                return index.search(queries, K, recall=setting)[1]
+            return index.search(queries, K, probes=setting[0], candidates=setting[1])[1]
 
         name = f"ours, {bits} bits" + (", two lists" if copies == 2 else "")
-        return Contender(name, build, search, list(RECALLS), np.asarray)
+        fixed = [(probes, number) for probes in probes_of(options) for number in (20, 30, 40, 60, 80, 120, 200, 300)]
+        return Contender(name, build, search, [*RECALLS, *fixed], np.asarray)
 
     return [contender(bits, copies) for bits in options.bits for copies in options.copies]
 

@@ -81,7 +81,7 @@ def test_the_frontier_runs_without_peers(tmp_path, place):
     assert [result["name"] for result in results] == ["ours, 32 bits", "ours, 32 bits, two lists"]
     for result in results:
         assert result["name"] in done.stdout
-        given = {asked: recall for recall, _, asked in result["points"]}
+        given = {asked: recall for recall, _, asked in result["points"] if isinstance(asked, float)}
         assert given[0.7] < given[0.99]
         assert given[0.99] > 0.98
         median, p99 = result["single_us"]

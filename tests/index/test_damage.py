@@ -284,8 +284,8 @@ def rewritten(path, kind, change):
 @pytest.mark.parametrize(
     ("kind", "at", "number", "message"),
     [
-        ("rows", 0, (2**32 - 1).to_bytes(4, "little"), "to 4294967295 of"),
-        ("rows", 40, N.to_bytes(4, "little"), f"places from 0 to {N} of {N}"),
+        ("rows", 0, (2**32 - 1).to_bytes(4, "little"), "places that are not among the"),
+        ("rows", 40, N.to_bytes(4, "little"), f"places that are not among the {N} of the segment"),
         ("ids", 8, (0).to_bytes(8, "little"), "ids that do not ascend"),
         ("ids", 0, (2**64 - 5).to_bytes(8, "little"), "ids that do not ascend"),
         ("codes", 7, b"\xff", "codes with bits beyond their 6"),

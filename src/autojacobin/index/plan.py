@@ -42,6 +42,8 @@ _QUERIES_PER_MISS = 3  # of queries that the index learns from
 _PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
 _SHARE_PROBED, _FEWEST_PROBES = 32, 8
 _WIDER = 8  # times the candidates, for a query that is unlike those that the index learned from
+_WIDEST = 64  # times the candidates, for one that is unlike all of them; it scans all lists
+_SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
 _WIDER_LISTS = -2  # the threshold for lists that such a query takes, the last but one
 
 
@@ -73,9 +75,10 @@ class Plan:
         How many lists and codes a query scans, on average, as far as that is known.
     far : tuple of two floats
         A query whose nearest neighbour is farther than the first is searched wider, with eight times the candidates and
-        in more lists. If it is farther than the second, the query is compared with all vectors.
+        in more lists. If it is farther than the second, it is searched in all lists, with 64 times the candidates.
     central : tuple of two floats
-        The same for queries that are nearer to the ``middle`` of what the index learned from, as squared distances.
+        Squared distances to the ``middle`` of what the index learned from. A query that is nearer than the first is
+        searched wider, too. One that is nearer than the second, where codes tell least, is compared with all vectors.
     wider : Probing or None
         Which lists such a query scans.
     """
@@ -121,17 +124,24 @@ class Plan:
         """Search wider for queries that are unlike those that the index learned from."""
         if self.middle is None:
             return found
-        for level, wider in ((1, self._search_wider), (2, search_vectors)):
-            unlike = np.empty(len(queries), dtype=np.int64)
-            if not mark_unlike(queries, self.middle, found[0], self.far, self.central, unlike):
-                break  # after a wider search, the nearest neighbour may be near enough
-            if (some := np.flatnonzero(unlike >= level)).size:
-                found[0][some], found[1][some] = wider(state, queries[some], found[0].shape[1])
+        unlike = np.empty(len(queries), dtype=np.int64)
+        if not mark_unlike(queries, self.middle, found[0], self.far, self.central, unlike):
+            return found
+        k = found[0].shape[1]
+        for level, candidates, probing in (
+            (1, _WIDER * self.__index__(), self.wider),
+            (2, _WIDEST * self.__index__(), None if self.probing is None else Probing(_n_lists(state))),
+            (3, state.n_live, None),
+        ):
+            some = np.flatnonzero(unlike == level)
+            if not some.size:
+                continue
+            if candidates < _SHARE_BY_CODES * state.n_live:
+                again = search_codes(state, queries[some], self.distance, k, candidates, probing)
+            else:
+                again = search_vectors(state, queries[some], k)
+            found[0][some], found[1][some] = again
         return found
-
-    def _search_wider(self, state: State, queries: npt.NDArray[Any], k: int) -> Found:
-        number = min(_WIDER * self.__index__(), state.n_live)
-        return search_codes(state, queries, self.distance, k, number, self.wider)
 
 
 def _padded(found: Found, k: int) -> Found:

@@ -42,7 +42,7 @@ from autojacobin.search.kernels.selection import merge_topk, select_smallest
 # What tunes the search
 _NUMBERS_PER_BLOCK = 2**23
 _QUERIES_AT_ONCE = 32
-_PAIRS_PER_BLOCK = 2**17  # of a query and a vector
+_PAIRS_PER_BLOCK = 2**16
 _FEWEST_ROWS_PER_WANTED = 4  # if a larger share is wanted, estimates save little
 _FEWEST_NUMBERS = 2**18  # fewer are measured faster than they are estimated
 

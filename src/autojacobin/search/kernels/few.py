@@ -451,10 +451,11 @@ def _row_at(parts: Any, s: int, position: int) -> Any:
 
 @kernel
 def mark_unlike(queries: Any, middle: Any, distances: Any, far: Any, central: Any, unlike: Any) -> int:
-    """Write how unlike the vectors of an index queries are: as many limits as they are beyond; gives the sum.
+    """Write how unlike the vectors of an index queries are, from 0 to 3; gives the sum.
 
-    A query is unlike them if its nearest neighbour is farther than a limit of ``far``, or if its squared distance to
-    the ``middle`` is less than one of ``central``.
+    A query is unlike them (1) if its nearest neighbour is farther than the first limit of ``far``, or if its squared
+    distance to the ``middle`` is less than the first of ``central``. It is 2 beyond the second limit of ``far``, and 3
+    beyond that of ``central``.
     """
     total = 0
     for q in range(queries.shape[0]):
@@ -462,9 +463,11 @@ def mark_unlike(queries: Any, middle: Any, distances: Any, far: Any, central: An
         for j in range(queries.shape[1]):
             gap = np.float64(queries[q, j]) - np.float64(middle[j])
             square += gap * gap
-        unlike[q] = 0
-        for limit in range(len(far)):
-            unlike[q] += distances[q, 0] > far[limit] or square < central[limit]
+        unlike[q] = distances[q, 0] > far[0] or square < central[0]
+        if distances[q, 0] > far[1]:
+            unlike[q] = 2
+        if square < central[1]:
+            unlike[q] = 3
         total += unlike[q]
     return total
 
