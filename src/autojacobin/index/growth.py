@@ -35,8 +35,6 @@ from autojacobin.index.segment import Part, Segment
 from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.state import State, codes_at, drawn, fetch, in_id_order
 from autojacobin.search.arguments import as_count
-from autojacobin.search.kmeans import kmeans
-from autojacobin.search.truth import ground_truth
 
 _log = logging.getLogger("autojacobin.index")
 
@@ -137,6 +135,9 @@ def best_copies(vectors: npt.NDArray[Any]) -> int:
 
     Some of the vectors are queries. What counts is how many codes are in as many lists as hold most neighbours.
     """
+    from autojacobin.search.kmeans import kmeans
+    from autojacobin.search.truth import ground_truth
+
     n_lists = len(vectors) // _SAMPLE_PER_LIST
     if n_lists < 2:
         return 1

@@ -191,8 +191,8 @@ class Centres:
             x, first = (part[start : start + _ROWS_PER_TASK] for part in (X.astype(np.float32), labels))
             numbers = xp.argsort(norms - 2 * (x - origin) @ columns, axis=1)[:, :near]
             left, gaps = x - points[first], x[:, None] - points[numbers]
-            along = xp.einsum("ijk,ik->ij", gaps, left) ** 2 / xp.maximum((left**2).sum(axis=1), _TINY)[:, None]
-            costs = (gaps**2).sum(axis=2) + along
+            along = xp.einsum("ijk,ik->ij", gaps, left)
+            costs = (gaps**2).sum(axis=2) + along * (along / xp.maximum((left**2).sum(axis=1), _TINY)[:, None])
             costs[numbers == first[:, None]] = np.inf
             second.append(xp.take_along_axis(numbers, costs.argmin(axis=1)[:, None], axis=1)[:, 0])
         return xp.concatenate(second).astype(np.int32)

@@ -18,7 +18,6 @@ from autojacobin.hashers.base import check_fitted
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.parameters import Bits, Choice, Limit, OrNone, Whole
 from autojacobin.hashers.persistence import Tensor
-from autojacobin.search.centres import Centres
 from autojacobin.search.queries import DistanceTerms
 
 if TYPE_CHECKING:
@@ -224,6 +223,8 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         return lambda X: project(X - centres[assign(X)].astype(X.dtype))
 
     def _encoder(self, xp: Any) -> Callable[[Any], Any]:
+        from autojacobin.search.centres import Centres
+
         assign, centres, encode = self._assigner(xp), xp.asarray(self.centres_), super()._encoder(xp)
         points = Centres(self.centres_)
 

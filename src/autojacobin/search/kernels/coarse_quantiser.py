@@ -560,6 +560,7 @@ def choose_second(X: Any, points: Any, first: Any, near: Any, second: Any) -> No
     left = np.empty(X.shape[1], dtype=np.float32)
     for q in range(np.uint64(X.shape[0])):
         length, best = np.float32(_TINY), np.float32(np.inf)
+        second[q] = -1
         for j in range(np.uint64(X.shape[1])):
             left[j] = X[q, j] - points[np.uint64(first[q]), j]
             length += left[j] * left[j]
@@ -572,8 +573,8 @@ def choose_second(X: Any, points: Any, first: Any, near: Any, second: Any) -> No
                 gap = X[q, j] - points[np.uint64(c), j]
                 square += gap * gap
                 along += gap * left[j]
-            cost = square + along * along / length
-            if cost < best:
+            cost = square + along * (along / length)
+            if cost < best or second[q] < 0:
                 best, second[q] = cost, c
 
 
