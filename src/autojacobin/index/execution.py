@@ -76,8 +76,7 @@ def search_codes(
     If there are fewer in the lists that are probed, numbers are -1.
     """
     if state.device is not None:
-        found: Found = state.device.search_codes(state, queries, distance, k, candidates, allowed)
-        return found
+        return state.device.search_codes(state, queries, distance, k, candidates, allowed)
     hasher = state.hasher
     if probing is not None:
         assert isinstance(hasher, ListHasher)
@@ -121,8 +120,7 @@ def prepared_for_lists(hasher: ListHasher, queries: npt.NDArray[Any], distance: 
 def search_vectors(state: State, queries: npt.NDArray[Any], k: int, allowed: Allowed | None = None) -> Found:
     """Distances and numbers of the ``k`` nearest of all vectors, or of all that are allowed."""
     if state.device is not None:
-        found: Found = state.device.search_vectors(state, queries, k, allowed)
-        return found
+        return state.device.search_vectors(state, queries, k, allowed)
     positions = [segment.live_positions() for segment in state.segments] if allowed is None else allowed.positions
     ids = np.concatenate([segment.ids_at(some) for segment, some in zip(state.segments, positions, strict=True)])
     if len(state.segments) > 1:
@@ -177,8 +175,7 @@ def _live_codes(segment: Segment, hasher: ListHasher) -> AllowedCodes | None:
     kept = segment.derived.get("allowed")
     if kept is None or kept[0] is not segment.dead:
         kept = segment.derived["allowed"] = segment.dead, segment.lists(hasher).allow(segment.live_mask())
-    live: AllowedCodes = kept[1]
-    return live
+    return kept[1]
 
 
 def _allowed_codes(state: State, hasher: ListHasher, allowed: Allowed) -> list[AllowedCodes | None]:

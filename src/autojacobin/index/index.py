@@ -988,8 +988,7 @@ class Index:
         What is stored is for the default distance. What others need is learned now and kept in memory.
         """
         if distance == state.hasher.distances[0] and state.knowledge is not None:
-            known: Knowledge = state.knowledge
-            return known
+            return state.knowledge
         with self._learning:
             live = live_numbers(state.segments)
             hasher, before, known = self._learned.get(distance, (None, {}, None))

@@ -189,5 +189,4 @@ def _tables(projection: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     padded[: len(projection)] = projection
     bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
     differs = bits[None] != (padded.reshape(-1, 1, 8) >= 0)
-    tables: npt.NDArray[np.float64] = np.where(differs, np.abs(padded).reshape(-1, 1, 8), 0).sum(axis=2)
-    return tables
+    return np.where(differs, np.abs(padded).reshape(-1, 1, 8), 0).sum(axis=2)

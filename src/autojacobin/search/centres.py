@@ -55,8 +55,7 @@ class Centres:
     @cached_property
     def origin(self) -> npt.NDArray[np.float32]:
         """The mean of the centres."""
-        mean: npt.NDArray[np.float32] = self.points.mean(axis=0, dtype=np.float64).astype(np.float32)
-        return mean
+        return self.points.mean(axis=0, dtype=np.float64).astype(np.float32)
 
     @cached_property
     def _shifted(self) -> npt.NDArray[np.float32]:
@@ -64,8 +63,7 @@ class Centres:
 
     @cached_property
     def _norms(self) -> npt.NDArray[np.float32]:
-        norms: npt.NDArray[np.float32] = np.einsum("ij,ij->i", self._shifted, self._shifted)
-        return norms
+        return np.einsum("ij,ij->i", self._shifted, self._shifted)
 
     @cached_property
     def _rounding(self) -> tuple[float, int, float]:

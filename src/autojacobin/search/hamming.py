@@ -69,8 +69,7 @@ def hamming_topk(
     if not len(queries):
         return np.empty((0, wanted), dtype=np.int32), np.empty((0, wanted), dtype=np.int64)
     asked = hamming_queries(queries.to_device(device_of(base.packed)))
-    result: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]] = tiles_of(base).nearest(asked, wanted)
-    return result
+    return tiles_of(base).nearest(asked, wanted)
 
 
 def hamming_radius(

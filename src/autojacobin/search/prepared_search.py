@@ -148,8 +148,7 @@ class Found(NamedTuple):
 
         In a search without lists, the whole distance to the nearest code.
         """
-        nearest: npt.NDArray[np.float64] = self.facts[:, 2]
-        return nearest
+        return self.facts[:, 2]
 
 
 class _Memory(threading.local):

@@ -91,8 +91,7 @@ def ground_truth(
         )
     k = as_k(k, len(base), "the base")
     if namespace(base) is not np and takes(base.dtype) and bool(namespace(base).isfinite(base).all()):
-        nearest: npt.NDArray[np.int64] = DeviceVectors(base).nearest(as_floats(queries), k)[1]
-        return nearest
+        return DeviceVectors(base).nearest(as_floats(queries), k)[1]
     base, queries = to_host(base), to_host(queries)
     for matrix in (base, queries):
         for start in range(0, len(matrix), rows := max(1, _NUMBERS_PER_BLOCK // max(1, matrix.shape[1]))):
@@ -128,8 +127,7 @@ def exact_squared_distances(points: npt.NDArray[Any], query: npt.NDArray[Any]) -
         whole = points.astype(np.int64) - query.astype(np.int64)
         if whole.shape[1] * int(np.abs(whole).max(initial=0)) ** 2 >= 2**63:
             whole = whole.astype(object)
-        squared: npt.NDArray[Any] = (whole * whole).sum(axis=1)
-        return squared
+        return (whole * whole).sum(axis=1)
     points, query = np.asarray(points, dtype=np.float64), np.asarray(query, dtype=np.float64)
     largest = max(float(abs(end)) for part in (points, query) for end in (part.max(initial=0.0), part.min(initial=0.0)))
     exponent = int(np.frexp(largest)[1])
@@ -249,8 +247,7 @@ class Candidates:
             self.limits[row], self.counts[row] = remove_far(
                 self.k, self.exact, row, self.limits[row], self.counts[row], self.low, self.high, self.ids
             )
-        ids: npt.NDArray[np.int64] = self.ids[row, : self.counts[row]]
-        return ids
+        return self.ids[row, : self.counts[row]]
 
     def keep(self, row: int, chosen: npt.NDArray[np.int64]) -> None:
         """Keep only some candidates of a query, given as ascending positions among them."""

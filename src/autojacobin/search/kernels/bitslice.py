@@ -367,8 +367,7 @@ class _Fields:
 
     def length(self, name: str) -> int:
         """Length of a field that is a tuple."""
-        count: int = self.kind.types[self.kind.fields.index(name)].count
-        return count
+        return self.kind.types[self.kind.fields.index(name)].count
 
 
 class _Adder:
