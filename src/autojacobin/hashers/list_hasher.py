@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
-from autojacobin.core.parallel import Progress
+from autojacobin.core.parallel import Progress, slices
 from autojacobin.errors import DataError, FormatError
 from autojacobin.hashers.base import Hasher, check_fitted
 from autojacobin.hashers.data_independent import OwnCodes
@@ -87,8 +87,8 @@ class ListHasher(Hasher):
 
         n_lists, offsets_of = len(self.centres_), self._offsetter()
         parts = []
-        for start in range(0, len(codes), _ROWS_PER_BLOCK):
-            copies = [self.split(codes[start : start + _ROWS_PER_BLOCK], copy) for copy in range(self.copies)]
+        for rows in slices(len(codes), _ROWS_PER_BLOCK):
+            copies = [self.split(codes[rows], copy) for copy in range(self.copies)]
             packed = np.stack([coded.packed for coded, _ in copies], axis=1)
             labels = np.stack([labels for _, labels in copies], axis=1).ravel()
             if int(labels.max()) >= n_lists:
@@ -145,8 +145,7 @@ class ListHasher(Hasher):
 
         def assign(X: Any) -> Any:
             labels = xp.empty(len(X), dtype=xp.int32)
-            for start in range(0, len(X), step):
-                rows = slice(start, start + step)
+            for rows in slices(len(X), step):
                 labels[rows] = (norms - 2 * ((X[rows] - origin) @ columns)).argmin(axis=1)
             return labels
 
@@ -335,8 +334,7 @@ class PartitionedHasher(ListHasher):
 
     def _spread(self, vectors: npt.NDArray[Any], labels: npt.NDArray[np.int32]) -> float:
         total = 0.0
-        for start in range(0, len(vectors), _ROWS_PER_BLOCK):
-            rows = slice(start, start + _ROWS_PER_BLOCK)
+        for rows in slices(len(vectors), _ROWS_PER_BLOCK):
             total += float(((vectors[rows] - self.centres_[labels[rows]]) ** 2).sum(dtype=np.float64))
         return total / len(vectors)
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, device_of, free_gpu_memory, give_back, namespace, on_device, to_host
+from autojacobin.core.parallel import slices
 from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError
 from autojacobin.hashers import OwnCodes, PartitionedAutoencoder, PartitionedHasher
@@ -220,7 +221,7 @@ def _nearest_vectors(
     if len(queries) <= step:
         ids = nearest_codes(prepared, segments, candidates)[1]
         return nearest_candidates(queries, ids, measure_of(segments), k)
-    blocks = [slice(start, start + step) for start in range(0, len(queries), step)]
+    blocks = slices(len(queries), step)
     results = [_nearest_vectors(queries[block], prepared[block], segments, candidates, k) for block in blocks]
     return np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
 
@@ -323,7 +324,7 @@ class DeviceStore:
         """Copy what a state holds, block by block, after a check that it is intact."""
         parts = [segment.ids_at(segment.live_positions()) for segment in state.segments]
         ids = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
-        blocks = [slice(start, start + ROWS_PER_BLOCK) for start in range(0, len(ids), ROWS_PER_BLOCK)]
+        blocks = slices(len(ids), ROWS_PER_BLOCK)
         n_bits = int(state.hasher.n_bits)
         packed = on_device(np.empty((len(ids), -(-n_bits // 8)), dtype=np.uint8), "cuda")
         in_lists = isinstance(state.hasher, ListHasher)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import namespace, on_device, to_host
-from autojacobin.core.parallel import one_blas_thread, run_tasks
+from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search.kernels.coarse_quantiser import (
@@ -178,7 +178,7 @@ class Centres:
         def work(rows: slice) -> None:
             choose_second(floats[rows], self.points, labels[rows], self.nearest(floats[rows], near)[0], second[rows])
 
-        run_tasks(work, [(slice(start, start + _ROWS_PER_TASK),) for start in range(0, len(X), _ROWS_PER_TASK)])
+        run_tasks(work, [(rows,) for rows in slices(len(X), _ROWS_PER_TASK)])
         return second
 
     def _second_on_gpu(self, X: Any, labels: Any, near: int) -> Any:
@@ -198,8 +198,7 @@ class Centres:
     def _assign_on_gpu(self, vectors: npt.NDArray[Any], device: str, labels: npt.NDArray[np.int32]) -> None:
         columns, norms, origin = (on_device(part, device) for part in (self._shifted.T, self._norms, self.origin))
         step = max(1, _PRODUCTS_ON_GPU // len(self))
-        for start in range(0, len(vectors), step):
-            rows = slice(start, start + step)
+        for rows in slices(len(vectors), step):
             block = on_device(vectors[rows], device).astype(np.float32) - origin
             labels[rows] = to_host((norms - 2 * (block @ columns)).argmin(axis=1))
 

@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.parallel import slices
 from autojacobin.errors import DataError
 from autojacobin.search.queries import Projection
 
@@ -199,7 +200,7 @@ class DeviceCodes:
         step = max(1, 2 * _NUMBERS_AT_ONCE // max(sampling.size, 2 * sampling.capacity))
         if len(queries) <= step:
             return self._hits(queries, k, sampling)
-        return _joined(xp, [self._hits(queries[rows], k, sampling) for rows in _slices(len(queries), step)])
+        return _joined(xp, [self._hits(queries[rows], k, sampling) for rows in slices(len(queries), step)])
 
     def is_recordable(self, k: int) -> bool:
         """Return whether :meth:`hits` of a few queries is a chain of kernels, without a look at what they find."""
@@ -225,7 +226,7 @@ class DeviceCodes:
         return keys, found
 
     def _lowest_of_all(self, queries: DeviceQueries, k: int) -> Any:
-        blocks = [queries[rows] for rows in _slices(len(queries), max(1, _NUMBERS_AT_ONCE // self.n))]
+        blocks = [queries[rows] for rows in slices(len(queries), max(1, _NUMBERS_AT_ONCE // self.n))]
         return namespace(self._bytes).concatenate([_lowest_of_rows(self._distances(block), k) for block in blocks])
 
     def _distances(self, queries: DeviceQueries) -> Any:
@@ -263,7 +264,7 @@ class DeviceVectors:
         some = vectors[_sample(xp, self.n, min(self.n, _SAMPLE))]
         self._origin = some.mean(axis=0, dtype=xp.float64).astype(self._kind)
         self._halves = xp.empty(self.n, dtype=xp.float32)  # |x|² / 2
-        for rows in _slices(self.n, max(1, _DOUBLES_AT_ONCE // max(1, self.width))):
+        for rows in slices(self.n, max(1, _DOUBLES_AT_ONCE // max(1, self.width))):
             placed = self._placed(vectors[rows])
             self._halves[rows] = xp.einsum("ij,ij->i", placed, placed) / 2
         self._largest = 2 * float(self._halves.max())
@@ -279,7 +280,7 @@ class DeviceVectors:
         if sampling is None:
             return self._ordered_among(asked, None, k)
         step = max(1, 2 * _DOUBLES_AT_ONCE // sampling.capacity)
-        found = [self._nearest(asked[rows], k, sampling) for rows in _slices(len(asked), step)]
+        found = [self._nearest(asked[rows], k, sampling) for rows in slices(len(asked), step)]
         return _joined(namespace(self.vectors), found)
 
     def among(self, queries: Any, positions: Any, k: int) -> tuple[Any, Any]:
@@ -299,7 +300,7 @@ class DeviceVectors:
         limits = _scores(_ranked(_ordered(scores), sampling.rank, _SCORE_BITS)).astype(xp.float64) + 2 * error
         hits, counts = _no_hits(xp, len(queries), sampling.capacity)
         bounds = _ordered(limits.astype(xp.float32))
-        for rows in _slices(self.n, max(1, _PRODUCTS_AT_ONCE // len(queries))):
+        for rows in slices(self.n, max(1, _PRODUCTS_AT_ONCE // len(queries))):
             products = placed @ self._placed(self.vectors[rows]).T
             n = products.shape[1]
             grid = (min(64, -(-n // _THREADS)), len(queries))
@@ -322,7 +323,7 @@ class DeviceVectors:
             squared, found = self._by_argsort(queries, positions, k)
             return xp.sqrt(squared), found
         parts = []
-        for rows in _slices(len(queries), max(1, _NUMBERS_AT_ONCE // number)):
+        for rows in slices(len(queries), max(1, _NUMBERS_AT_ONCE // number)):
             some, shape = queries[rows], (len(queries[rows]), number)
             chosen = xp.broadcast_to(xp.arange(number), shape) if positions is None else positions[rows]
             counts = xp.full(len(some), number, dtype=xp.uint32)
@@ -349,7 +350,7 @@ class DeviceVectors:
         squared, found = xp.empty((len(queries), k)), xp.empty((len(queries), k), dtype=xp.int64)
         for row, query in enumerate(queries):
             among = xp.arange(self.n) if positions is None else xp.sort(positions[row])
-            gaps = [self.vectors[among[rows]].astype(xp.float64) - query for rows in _slices(len(among), step)]
+            gaps = [self.vectors[among[rows]].astype(xp.float64) - query for rows in slices(len(among), step)]
             all_squared = xp.concatenate([xp.einsum("ij,ij->i", gap, gap) for gap in gaps])
             order = xp.argsort(all_squared, kind="stable")[:k]
             squared[row], found[row] = all_squared[order], among[order]
@@ -523,10 +524,6 @@ def _scores(ordered: Any) -> Any:
     xp = namespace(ordered)
     words = xp.where(ordered >> np.uint32(31) != 0, ordered & np.uint32(2**31 - 1), ~ordered)
     return words.astype(xp.uint32).view(xp.float32)
-
-
-def _slices(n: int, step: int) -> list[slice]:
-    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
 
 def _joined(xp: Any, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.core.parallel import run_tasks, slices, usable_cores
 from autojacobin.core.vectors import check_finite
 from autojacobin.search.centres import Centres
 from autojacobin.search.decoded import largest_weight
@@ -559,4 +559,4 @@ def in_own_type(distances: npt.NDArray[np.float64], counted: bool) -> npt.NDArra
 def _blocks(n: int) -> list[slice]:
     """Rows in blocks of a size that keeps all cores busy."""
     step = min(max(MOST_QUERIES, n // (2 * usable_cores())), _MOST_PER_BLOCK)
-    return [slice(first, min(first + step, n)) for first in range(0, n, step)]
+    return slices(n, step)

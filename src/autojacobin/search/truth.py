@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import namespace, to_host
-from autojacobin.core.parallel import run_tasks, usable_cores
+from autojacobin.core.parallel import run_tasks, slices, usable_cores
 from autojacobin.core.vectors import as_floats, as_matrix, check_finite
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k
@@ -107,7 +107,7 @@ def ground_truth(
         return ids
     frame = Frame.around(base, queries)
     most = max(1, min(_MOST_QUERIES, _BYTES_OF_CANDIDATES // (16 * Candidates.capacity_for(k))))
-    blocks = [slice(start, start + most) for start in range(0, len(queries), most)]
+    blocks = slices(len(queries), most)
     for number, block in enumerate(blocks):
         search = _Search(base, queries[block], k, frame)
         for done, total in search.over_the_base():
