@@ -70,7 +70,8 @@ def write_little_set(folder):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
-@pytest.mark.parametrize("place", [[], pytest.param(["--disk"], marks=pytest.mark.rare)])
+@pytest.mark.rare
+@pytest.mark.parametrize("place", [[], ["--disk"]])
 def test_the_frontier_runs_without_peers(tmp_path, place):
     write_little_set(tmp_path)
     out = tmp_path / "out.json"

@@ -45,6 +45,7 @@ _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
 _SMALL_SAMPLE = 2_000
 MOST_TRAINING_POINTS = 20_000  # of a hasher, unless its method asks for more
+_FEWEST_TO_COMPARE = 100  # lists, with which one copy and two are compared
 _SHARE_IN_LISTS = 0.97  # of the neighbours
 _FEWER_CODES = 0.85  # of those with one list; two lists take twice the memory
 _ITERATIONS = 10  # of a chosen hasher; at a bit a dimension or more, 30 need no fewer candidates
@@ -138,8 +139,8 @@ def best_copies(vectors: npt.NDArray[Any]) -> int:
     from autojacobin.search.kmeans import kmeans
     from autojacobin.search.truth import ground_truth
 
-    n_lists = len(vectors) // _SAMPLE_PER_LIST
-    if n_lists < 2:
+    n_lists = len(vectors) // _VECTORS_PER_LIST
+    if n_lists < _FEWEST_TO_COMPARE:
         return 1
     floats = as_floats(vectors).astype(np.float32)
     centres = kmeans(floats, n_lists, random_state=0)
