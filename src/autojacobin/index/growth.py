@@ -45,7 +45,8 @@ _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
 _SMALL_SAMPLE = 2_000
 MOST_TRAINING_POINTS = 20_000  # of a hasher, unless its method asks for more
-_FEWEST_TO_COMPARE = 100  # lists, with which one copy and two are compared
+_COMPARED, _PER_COMPARED_LIST = 10_000, 32  # vectors with which one copy and two are compared, and those of a list
+_FEWEST_COMPARED_LISTS = 100
 _SHARE_IN_LISTS = 0.97  # of the neighbours
 _FEWER_CODES = 0.85  # of those with one list; two lists take twice the memory
 _ITERATIONS = 10  # of a chosen hasher; at a bit a dimension or more, 30 need no fewer candidates
@@ -112,10 +113,10 @@ def retrained(state: State, n_lists: int, incoming: Any = None, progress: Progre
             report(f"learning {n_lists:,} lists", 0, 0)
     new: ListHasher
     if isinstance(hasher, BinaryAutoencoder):
-        n_bits, copies = int(hasher.n_bits), 0
         if isinstance(hasher, ListHasher):
             n_bits, copies = hasher.n_code_bits, hasher.copies
-        copies = copies or best_copies(_sample(state, MOST_TRAINING_POINTS // 2, incoming))
+        else:
+            n_bits, copies = int(hasher.n_bits), best_copies(_sample(state, _COMPARED, incoming))
         n_bits = copies * (n_bits + (n_lists - 1).bit_length())
         names = ("effort", "n_iterations", "ridge", "random_state", "device", "progress")
         same = {name: getattr(hasher, name) for name in names}
@@ -139,8 +140,8 @@ def best_copies(vectors: npt.NDArray[Any]) -> int:
     from autojacobin.search.kmeans import kmeans
     from autojacobin.search.truth import ground_truth
 
-    n_lists = len(vectors) // _VECTORS_PER_LIST
-    if n_lists < _FEWEST_TO_COMPARE:
+    n_lists = len(vectors) // _PER_COMPARED_LIST
+    if n_lists < _FEWEST_COMPARED_LISTS:
         return 1
     floats = as_floats(vectors).astype(np.float32)
     centres = kmeans(floats, n_lists, random_state=0)

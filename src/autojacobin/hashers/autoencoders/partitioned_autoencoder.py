@@ -170,6 +170,7 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         return int(self.n_bits) // self.copies - self._n_list_bits()
 
     def _n_flips(self, effort: int) -> int:
+        """The flips of one code are divided among the copies, so that two take no longer to encode than one."""
         return super()._n_flips(effort) // self.copies
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
@@ -192,7 +193,7 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         if len(host) > _MOST_TRAINING_POINTS:
             chosen = host[np.sort(rng.choice(len(host), _MOST_TRAINING_POINTS, replace=False))]
         labels = centres.assign(chosen, self.device)
-        if self.copies == 2:
+        if self.copies == 2:  # the auto-encoder learns from residuals of both kinds
             labels[1::2] = centres.second(chosen[1::2], labels[1::2])
         residuals = (chosen - centres.points[labels]).astype(host.dtype)
         super()._fit(self._training_floats(residuals), rng)

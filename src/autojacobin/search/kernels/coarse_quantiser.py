@@ -436,7 +436,10 @@ def _estimate(products: Any, estimates: Any, place: int, norms: Any, group: int,
 
 @kernel(inline=True)
 def _minima_of(bits: Any, stripes: int) -> Any:
-    """The minimum of every so many numbers. The n smallest of these are almost the n smallest of all."""
+    """Deal numbers out to stripes in turn, and give the smallest of each stripe.
+
+    Few of the smallest numbers share a stripe, so these are nearly the smallest of all.
+    """
     minima = bits[:stripes].copy()
     for first in range(stripes, bits.shape[0], stripes):
         for s in range(np.uint64(min(stripes, bits.shape[0] - first))):

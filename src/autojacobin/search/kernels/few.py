@@ -151,7 +151,7 @@ def search_lists(
                 used += 1
         lists, squared = lists[:, :used].copy(), squared[:, :used].copy()
     tables, factors, starts = _tables_of(queries, model, reals, prepared, lists, squared, facts)
-    kept = wanted * model[_COPIES]  # the codes of so many vectors may be found twice
+    kept = wanted * model[_COPIES]  # each vector may be found once for each of its codes
     found = np.empty((n_parts, n, kept), dtype=np.int32)
     places = np.empty((n_parts, n, kept), dtype=np.int64)
     for s in range(n_parts):
