@@ -28,6 +28,7 @@ from autojacobin.hashers import OwnCodes
 from autojacobin.index import growth, segment_writer
 from autojacobin.index.growth import best_copies
 from autojacobin.index.repair import repair
+from autojacobin.search.kmeans import kmeans
 from tests.index.faults import Crash, Faults
 from tests.index.index_model import contents
 
@@ -54,7 +55,7 @@ def hasher(request):
 @pytest.fixture(autouse=True)
 def small_lists(monkeypatch):
     """Lists from 200 vectors on, two for each vector if it pays at all, in files from the first vector on."""
-    monkeypatch.setattr(growth, "best_copies", lambda vectors: 2)
+    monkeypatch.setattr(growth, "best_copies", lambda centres, vectors: 2)
     monkeypatch.setattr(growth, "_FEWEST_VECTORS", 200)
     monkeypatch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
 
@@ -91,8 +92,8 @@ def test_two_lists_are_taken_where_vectors_belong_to_several_groups(topics, copi
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(60, 64))
     X = sum(centres[rng.integers(0, 60, 8000)] for _ in range(topics)) + 0.5 * rng.normal(size=(8000, 64))
-    assert best_copies(X) == copies
-    assert best_copies(X[:2000]) == 1  # too few to tell
+    assert best_copies(kmeans(X, 250, random_state=0), X) == copies
+    assert best_copies(kmeans(X, 50, random_state=0), X) == 1  # too few lists to tell
 
 
 def test_a_stream_makes_lists_when_it_ends(hasher):

@@ -42,6 +42,7 @@ class ListHasher(Hasher):
     origin_: npt.NDArray[np.float32]
     n_lists: int | None
     copies: int = 1
+    learned_centres: Centres | None = None  # which the next fit takes, if given
 
     # What a subclass has to define
 
@@ -126,7 +127,9 @@ class ListHasher(Hasher):
                 f"there must be at least as many training vectors as lists, got {len(X)} for n_lists={wanted}; pass "
                 "more vectors, or ask for fewer lists"
             )
-        centres = kmeans(X, wanted, random_state=rng, device=self._device(), progress=progress)
+        centres, self.learned_centres = self.learned_centres, None
+        if centres is None:
+            centres = kmeans(X, wanted, random_state=rng, device=self._device(), progress=progress)
         self.centres_, self.origin_ = centres.points, centres.origin
         return centres
 

@@ -14,7 +14,7 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,9 @@ from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.state import State, codes_at, drawn, fetch, in_id_order
 from autojacobin.search.arguments import as_count
 
+if TYPE_CHECKING:
+    from autojacobin.search.centres import Centres
+
 _log = logging.getLogger("autojacobin.index")
 
 _FEWEST_VECTORS = 2**16  # of an index with lists; fewer are searched as fast without
@@ -45,10 +48,10 @@ _VECTORS_PER_LIST = 32  # at least, where the user gives the number of lists
 _SAMPLE_PER_LIST = 128
 _SMALL_SAMPLE = 2_000
 MOST_TRAINING_POINTS = 20_000  # of a hasher, unless its method asks for more
-_COMPARED, _PER_COMPARED_LIST = 10_000, 32  # vectors with which one copy and two are compared, and those of a list
 _FEWEST_COMPARED_LISTS = 100
-_SHARE_IN_LISTS = 0.97  # of the neighbours
-_FEWER_CODES = 0.85  # of those with one list; two lists take twice the memory
+_COMPARED_QUERIES, _COUNTED = 2_000, 20_000  # with which one copy and two are compared
+_SHARE_IN_LISTS = 0.99  # of the neighbours
+_FEWER_CODES = 0.82  # of those with one list; two lists take twice the memory
 _ITERATIONS = 10  # of a chosen hasher; at a bit a dimension or more, 30 need no fewer candidates
 _LARGEST_DRIFT = 1.5  # of the share of residuals that codes do not reconstruct; held-out points have up to 1.3
 
@@ -111,53 +114,74 @@ def retrained(state: State, n_lists: int, incoming: Any = None, progress: Progre
     for report in (progress, getattr(hasher, "progress", None)):
         if report is not None:
             report(f"learning {n_lists:,} lists", 0, 0)
+    sample = _sample(state, _SAMPLE_PER_LIST * n_lists, incoming)
     new: ListHasher
     if isinstance(hasher, BinaryAutoencoder):
-        if isinstance(hasher, ListHasher):
-            n_bits, copies = hasher.n_code_bits, hasher.copies
-        else:
-            n_bits, copies = int(hasher.n_bits), best_copies(_sample(state, _COMPARED, incoming))
-        n_bits = copies * (n_bits + (n_lists - 1).bit_length())
-        names = ("effort", "n_iterations", "ridge", "random_state", "device", "progress")
-        same = {name: getattr(hasher, name) for name in names}
-        new = PartitionedAutoencoder(n_bits, n_lists=n_lists, copies=copies, **same)
+        new = _partitioned_autoencoder(hasher, n_lists, sample, state.partitions)
     else:
         inner = hasher.hasher_ if isinstance(hasher, PartitionedHasher) else hasher
         progress = getattr(hasher, "progress", None)
         new = PartitionedHasher(inner, n_lists=n_lists, random_state=0, progress=progress)
-    new.fit(_sample(state, _SAMPLE_PER_LIST * n_lists, incoming), training_points=None)
+    new.fit(sample, training_points=None)
     new.metric_, new.radius_, new._takes_unnamed = hasher.metric_, hasher.radius_, True
     if hasattr(hasher, "feature_names_in_"):
         new.feature_names_in_ = hasher.feature_names_in_
     return new
 
 
-def best_copies(vectors: npt.NDArray[Any]) -> int:
+def _partitioned_autoencoder(
+    hasher: BinaryAutoencoder, n_lists: int, sample: npt.NDArray[Any], partitions: int | str | None
+) -> PartitionedAutoencoder:
+    """A hasher with lists and the settings of another one. The centres are learned first: they tell how many copies."""
+    from autojacobin.search.kmeans import kmeans
+
+    centres = kmeans(
+        sample, n_lists, random_state=hasher.random_state, device=hasher._device(), progress=hasher.progress
+    )
+    n_bits, copies = int(hasher.n_bits), None
+    if isinstance(hasher, PartitionedAutoencoder):
+        n_bits, copies = hasher.n_code_bits, None if partitions == "auto" else hasher.copies
+    copies = copies or best_copies(centres, sample)
+    n_bits = copies * (n_bits + (n_lists - 1).bit_length())
+    names = ("effort", "n_iterations", "ridge", "random_state", "device", "progress")
+    same = {name: getattr(hasher, name) for name in names}
+    new = PartitionedAutoencoder(n_bits, n_lists=n_lists, copies=copies, **same)
+    new.learned_centres = centres
+    return new
+
+
+def best_copies(centres: Centres, vectors: npt.NDArray[Any]) -> int:
     """In how many lists each vector should be: two if far fewer codes then have to be scanned, else one.
 
     Some of the vectors are queries. What counts is how many codes are in as many lists as hold most neighbours.
     """
-    from autojacobin.search.kmeans import kmeans
     from autojacobin.search.truth import ground_truth
 
-    n_lists = len(vectors) // _PER_COMPARED_LIST
+    n_lists = len(centres)
     if n_lists < _FEWEST_COMPARED_LISTS:
         return 1
-    floats = as_floats(vectors).astype(np.float32)
-    centres = kmeans(floats, n_lists, random_state=0)
-    queries = floats[:: -(-len(floats) // _SMALL_SAMPLE)]
-    neighbours = ground_truth(floats, queries, NEIGHBOURS + 1)[:, 1:]
+    queries, counted = (
+        as_floats(vectors[:: -(-len(vectors) // number)]).astype(np.float32) for number in (_COMPARED_QUERIES, _COUNTED)
+    )
+    rows, neighbours = np.unique(ground_truth(vectors, queries, NEIGHBOURS + 1)[:, 1:], return_inverse=True)
+    neighbours = neighbours.reshape(len(queries), NEIGHBOURS)
     order = centres.nearest(queries, n_lists)[0]
     ranks = np.argsort(order, axis=1)
-    lists = [centres.assign(floats)]
-    lists.append(centres.second(floats, lists[0]))
-    sizes, found, scanned = np.zeros(n_lists), np.full(neighbours.shape, n_lists), []
-    for labels in lists:
-        sizes += np.bincount(labels, minlength=n_lists)
-        found = np.minimum(found, np.take_along_axis(ranks, labels[neighbours], axis=1))
+    sizes, found = np.zeros(n_lists), np.full(neighbours.shape, n_lists)
+    scanned = []
+    for in_list, near in zip(
+        _both_lists(centres, counted), _both_lists(centres, as_floats(vectors[rows])), strict=True
+    ):
+        sizes += np.bincount(in_list, minlength=n_lists)
+        found = np.minimum(found, np.take_along_axis(ranks, near[neighbours], axis=1))
         probes = int(np.quantile(found, _SHARE_IN_LISTS)) + 1
         scanned.append(sizes[order[:, :probes]].sum())
     return 2 if scanned[1] < _FEWER_CODES * scanned[0] else 1
+
+
+def _both_lists(centres: Centres, vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    first = centres.assign(vectors)
+    return first, centres.second(vectors, first)
 
 
 def _differ(vectors: npt.NDArray[Any], n_lists: int) -> bool:
