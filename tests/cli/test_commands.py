@@ -34,11 +34,11 @@ def test_wrong_use_ends_in_a_sentence_and_not_in_a_traceback(command, arguments,
 
 
 def test_options_of_the_program_stand_before_or_after_the_command(done, command):
-    shown = json.loads(done("--json", "--threads", 1, "index", "info", "my-index").out)
-    assert json.loads(done("index", "info", "my-index", "--json", "--threads=1").out) == shown
+    shown = json.loads(done("--json", "--threads", 1, "info", "my-index").out)
+    assert json.loads(done("info", "my-index", "--json", "--threads=1").out) == shown
     assert shown["vectors"] == 600
     assert done("index", "verify", "--quiet", "my-index").out == ""
-    assert "--json" in command("index", "info", "--", "--json").err  # after --, it is the path of an index
+    assert "--json" in command("info", "--", "--json").err  # after --, it is the path of an index
 
 
 def test_a_command_that_prints_no_json_says_so(command):

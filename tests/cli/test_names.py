@@ -121,7 +121,6 @@ def test_info_shows_ids_columns_and_lists(done, named):
     shown = done("info", named).out
     lines = dict(line.split(maxsplit=1) for line in shown.splitlines())
     assert (lines["ids"], lines["columns"], lines["lists"]) == ("string", "size, lang", "none")
-    assert json.loads(done("index", "info", named, "--json").out)["columns"] == ["size", "lang"]
 
 
 def expected(digits, **how):

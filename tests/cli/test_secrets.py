@@ -30,7 +30,7 @@ COMMANDS = [
     ["encode", "model.safetensors", "ADDRESS", "c.npz"],
     ["encode", "model.safetensors", "base.npy", "c.npz", "ADDRESS"],
     ["index", "build", "model.safetensors", "ADDRESS", "new"],
-    ["index", "info", "ADDRESS"],
+    ["index", "verify", "ADDRESS"],
     ["index", "add", "my-index", "more.npy", "--ids", "ADDRESS"],
     ["index", "ADDRESS"],
     ["search", "my-index", "ADDRESS", "f.npz"],

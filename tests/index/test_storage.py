@@ -169,7 +169,7 @@ def test_the_command_line_verifies_and_tells_figures(copied):
     result = runner.invoke(app, ["index", "verify", str(copied)])
     assert result.exit_code == 0
     assert "is intact: 38 vectors, 8 files," in result.output
-    result = runner.invoke(app, ["index", "info", str(copied)])
+    result = runner.invoke(app, ["info", str(copied)])
     assert result.exit_code == 0
     assert "segments      2\n" in result.output
     file = files_of(copied, "vectors")[0]

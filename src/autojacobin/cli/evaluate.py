@@ -10,17 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from autojacobin.cli import options
-from autojacobin.cli.console import (
-    as_text,
-    output,
-    print_json,
-    print_table,
-    progress_bar,
-    report_blocks,
-    table_of,
-    wrong,
-)
+from autojacobin.cli import console, options
+from autojacobin.cli.console import progress_bar, report_blocks, wrong
 from autojacobin.cli.opening import check_streams, load_model, metric_for, open_index, opened
 from autojacobin.cli.search import SearchOptions
 from autojacobin.core.arrays import to_host
@@ -58,8 +49,7 @@ def evaluate(
             "-k",
             min=1,
             metavar="N",
-            help="True neighbours per query; may be given several times. By default 1, 10 and 100 for a model, 10 for "
-            "an index.",
+            help="True neighbours per query; may be given several times. By default 10, for a model 1, 10 and 100.",
         ),
     ] = None,
     depth: Annotated[
@@ -70,14 +60,6 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--measure", metavar="NAME", help="Measure to print, such as recall@10, precision@5, m-recall@100, map@100."
-        ),
-    ] = None,
-    metric: Annotated[
-        options.Metric | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="How a model's true neighbours are compared; by default as it was trained.",
         ),
     ] = None,
     distance: options.ByDistance = None,
@@ -105,8 +87,6 @@ def evaluate(
         if path.is_dir():
             if base is not None:
                 raise wrong("--base", "an index has its own vectors; leave --base out")
-            if metric is not None:
-                raise wrong("--metric", "an index has its own metric; leave --metric out")
             how = SearchOptions(distance, candidates, recall, rerank, probes)
             ids, true, ks, about = _from_index(path, asked, wanted, how, device, progress)
         else:
@@ -115,27 +95,27 @@ def evaluate(
                 raise wrong(name, "a model has no vectors to re-rank by")
             if base is None:
                 raise wrong("--base", "a model needs --base, the vectors to search among")
-            ids, true, ks, about = _from_model(path, asked, base, wanted, (metric, distance, device), progress)
+            ids, true, ks, about = _from_model(path, asked, base, wanted, distance, device, progress)
     n, retrieved = ids.shape
     # An index retrieves few points, and m-recall, an average over their numbers, could then not come near 1.
     averaged = [] if path.is_dir() else [f"m-recall@{retrieved}"]
     results = {k: measured(ids, true, measures or _usual_measures(k, retrieved, averaged), k) for k in ks}
-    if output.as_json:
+    if console.output.as_json:
         means = {
             k: {name: {"mean": value.mean, "standard_error": value.standard_error} for name, value in row.items()}
             for k, row in results.items()
         }
-        print_json({**about, "depth": retrieved, "queries": n, "k": means})
+        console.print_json({**about, "depth": retrieved, "queries": n, "k": means})
         return
-    described = ", ".join(f"{name} {as_text(value)}" for name, value in about.items() if value is not None)
+    described = ", ".join(f"{name} {console.as_text(value)}" for name, value in about.items() if value is not None)
     typer.echo(f"{count_of(n, 'query', 'queries')}, {retrieved:,} retrieved; {described}")
     at_depth = [f"recall@{retrieved}"] if min(ks) < retrieved else []
     titles = measures or ["recall@k", *at_depth, *averaged]
-    table = table_of("k", *titles)
+    table = console.table_of("k", *titles)
     for k, row in results.items():
         names = measures or [f"recall@{min(k, retrieved)}", *titles[1:]]
         table.add_row(str(k), *(str(row[name]) for name in names))
-    print_table(table)
+    console.print_table(table)
 
 
 def _from_model(
@@ -143,21 +123,21 @@ def _from_model(
     asked: Vectors,
     base: str,
     wanted: _Wanted,
-    compared: tuple[str | None, str | None, str],
+    distance: str | None,
+    device: str,
     progress: Progress,
 ) -> _Found:
     from autojacobin.evaluation import ground_truth
     from autojacobin.search.distances import DISTANCES, as_distance
 
     hasher = load_model(path)
-    metric, distance, device = compared
     comparison = DISTANCES[as_distance(distance, hasher.distances)]
     with opened(base) as vectors:
         ks = wanted.ks(len(vectors), _USUAL_KS)
         retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
         true = wanted.read_truth(asked)
         searched: Any = vectors
-        measure = metric_for(metric, [vectors], hasher)
+        measure = metric_for(None, [vectors], hasher)
         if measure.name != "euclidean":
             searched, asked = measure.prepare(np.asarray(vectors)), measure.queries(asked)
         if true is None:

@@ -18,17 +18,13 @@ import typer
 from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar, table_of, wrong
 from autojacobin.cli.models import settable
 from autojacobin.cli.opening import load_model, open_index, opened, saved_bits, split_part
-from autojacobin.cli.options import Bits, K, Seed
+from autojacobin.cli.options import Bits, K
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import Hasher
 
 _FIRST_ROWS = 1_000
-_CORE = ("numpy", "scipy", "scikit-learn", "numba", "safetensors", "typer", "rich")
-_FOR_DEVELOPERS = ("dev", "docs", "test")
-_INNER_DIMENSIONS = 12
-_TRAINING_POINTS = 10_000
-
-_Task = Callable[[], Any]
+_FOR_DEVELOPERS = ("dev", "fuzz", "test")
+_FEATURES, _INNER_DIMENSIONS, _TRAINING_POINTS, _ROUNDS = 128, 12, 10_000, 5  # of bench
 
 
 def info(
@@ -37,7 +33,7 @@ def info(
         typer.Argument(metavar="PATH", help="Model, codes, index or vectors (PATH::PART for one of several)."),
     ] = None,
 ) -> None:
-    """Describe a file or folder; without one, the versions, extras, cores and devices of this installation.
+    """Describe a file or folder; without one, this installation: versions, cores, devices, and what is missing.
 
     Example: autojacobin info model.safetensors
 
@@ -125,33 +121,20 @@ def _installation() -> dict[str, Any]:
     from autojacobin.core.parallel import usable_cores
 
     facts: dict[str, Any] = {"autojacobin": __version__, "python": platform.python_version()}
-    facts |= {package: importlib.metadata.version(package) for package in _CORE}
     facts |= {"machine": f"{platform.system()} {platform.machine()}", "cores": usable_cores(), "gpu": _gpu()}
-    for extra, packages in _extras().items():
-        missing = [package for package in packages if _is_missing(package)]
-        line = f"pip install 'autojacobin[{extra}]'"
-        facts[f"extra {extra}"] = f"without {', '.join(missing)}: {line}" if missing else "installed"
+    for requirement in importlib.metadata.requires("autojacobin") or []:
+        extra, name = re.search(r"extra == ['\"]([\w-]+)", requirement), re.split(r"[^\w.-]", requirement)[0]
+        needed = not (extra and extra[1] in _FOR_DEVELOPERS) and "python_version" not in requirement
+        if needed and name != "autojacobin":
+            facts[name] = _version(name) or (f"not installed: pip install 'autojacobin[{extra[1]}]'" if extra else None)
     return facts
 
 
-def _is_missing(package: str) -> bool:
-    if package.startswith("cupy"):  # there is one for each version of CUDA
-        return find_spec("cupy") is None
+def _version(package: str) -> str | None:
     try:
-        importlib.metadata.version(package)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return True
-    return False
-
-
-def _extras() -> dict[str, list[str]]:
-    """Packages of each extra, from the metadata of the installed package."""
-    found: dict[str, list[str]] = {}
-    for requirement in importlib.metadata.requires("autojacobin") or []:
-        package, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
-        if package and extra and extra[1] not in _FOR_DEVELOPERS:
-            found.setdefault(extra[1], []).append(package[0])
-    return dict(sorted(found.items()))
+        return None
 
 
 def _gpu() -> str:
@@ -170,17 +153,14 @@ def _gpu() -> str:
 def bench(
     bits: Bits = 64,
     points: Annotated[int, typer.Option("--points", min=100, help="Vectors to encode and to search among.")] = 200_000,
-    features: Annotated[int, typer.Option("--features", min=1, help="Numbers per vector.")] = 128,
     queries: Annotated[int, typer.Option("--queries", min=1, help="Queries at once.")] = 200,
     k: K = 10,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds; the best time of each counts.")] = 5,
-    seed: Seed = 0,
 ) -> None:
     """Measure how fast this machine encodes and searches, in comparison with FAISS if that is installed.
 
-    All take turns on the same codes in this process. The first call of each does not count.
+    All take turns on the same codes in this process: the best of five rounds counts, and the first call does not.
 
-    Example: autojacobin bench --points 5000 --queries 20 --rounds 2
+    Example: autojacobin bench --points 5000 --queries 20
     """
     from autojacobin.core.parallel import usable_cores
     from autojacobin.reproduction.searches import fastest
@@ -189,45 +169,53 @@ def bench(
         raise wrong("-k", f"{k} is more than the {points} points")
     with progress_bar() as progress:
         progress("making points near a curved surface", 0, 0)
-        base, asked = _surface(points, features, seed, 0), _surface(queries, features, seed, 1)
-        tasks = _tasks(base, asked, bits, k, seed)
+        tasks = _tasks(_surface(points, 0), _surface(queries, 1), bits, k)
         progress("measuring", 0, 0)
         for task in tasks.values():  # compiles, and prepares the codes
             task()
-        best = dict(zip(tasks, fastest(list(tasks.values()), rounds), strict=True))
-    rows = {name: _row(name, seconds, best, points, queries) for name, seconds in best.items()}
-    settings = {"bits": bits, "points": points, "features": features, "queries": queries, "k": k, "rounds": rounds}
-    settings |= {"seed": seed, "cores": usable_cores()}
+        best = dict(zip(tasks, fastest(list(tasks.values()), _ROUNDS), strict=True))
+    facts: dict[str, Any] = {"bits": bits, "points": points, "features": _FEATURES, "queries": queries, "k": k}
+    facts |= {"cores": usable_cores(), "seconds": best}
+    peers = [seconds for name, seconds in best.items() if name.startswith("faiss")]
+    if peers:
+        facts["times_as_fast_as_faiss"] = min(peers) / best["hamming"]
     if output.as_json:
-        print_json({**settings, "measured": rows})
+        print_json(facts)
+        return
+    typer.echo(", ".join(f"{name} {value:,}" for name, value in facts.items() if isinstance(value, int)))
+    table = table_of("what", "best time", "vectors or queries per second")
+    for name, seconds in best.items():
+        table.add_row(name, f"{1000 * seconds:,.2f} ms", f"{(points if name == 'encode' else queries) / seconds:,.0f}")
+    print_table(table)
+    if peers:
+        ratio = facts["times_as_fast_as_faiss"]
+        sentence = f"Hamming search ran {ratio:.2f} times as fast as the faster of FAISS's two exact searches."
     else:
-        _print(rows, settings)
+        sentence = "FAISS was not measured: it takes codes of whole bytes, and pip install 'autojacobin[faiss]'."
+    typer.echo(f"{sentence} Synthetic points, LSH codes; other programs on this machine slow down all of them.")
 
 
-def _surface(n: int, features: int, seed: int, part: int) -> npt.NDArray[np.float32]:
+def _surface(n: int, part: int) -> npt.NDArray[np.float32]:
     """Points near a curved surface of few dimensions. Their bits depend on each other, as those of real data do."""
-    mixing = np.random.default_rng(seed).normal(size=(2, _INNER_DIMENSIONS, features)).astype(np.float32)
-    inner = np.random.default_rng([seed, part]).normal(size=(n, _INNER_DIMENSIONS)).astype(np.float32)
+    mixing = np.random.default_rng(0).normal(size=(2, _INNER_DIMENSIONS, _FEATURES)).astype(np.float32)
+    inner = np.random.default_rng([0, part]).normal(size=(n, _INNER_DIMENSIONS)).astype(np.float32)
     return np.tanh(inner @ mixing[0]) + np.float32(0.3) * (inner @ mixing[1])
 
 
-def _tasks(base: Any, asked: Any, bits: int, k: int, seed: int) -> dict[str, _Task]:
+def _tasks(base: Any, asked: Any, bits: int, k: int) -> dict[str, Callable[[], Any]]:
     """What is timed, by name. The results of FAISS are compared with ours before anything is timed."""
+    from autojacobin.core.parallel import usable_cores
     from autojacobin.hashers import LSH
     from autojacobin.search.distances import distances_of
 
-    hasher = LSH(bits, random_state=seed).fit(base[:_TRAINING_POINTS])
+    hasher = LSH(bits, random_state=0).fit(base[:_TRAINING_POINTS])
     codes, query_codes = hasher.encode(base), hasher.encode(asked)
-    tasks: dict[str, _Task] = {"encode": lambda: hasher.encode(base)}
+    tasks: dict[str, Callable[[], Any]] = {"encode": lambda: hasher.encode(base)}
     for name, distance in distances_of(hasher).items():
         tasks[name] = partial(distance.topk, distance.encode(hasher, asked), codes, k)
-    try:
-        import faiss
-    except ImportError:
+    if bits % 8 or find_spec("faiss") is None:  # FAISS only has codes of whole bytes
         return tasks
-    if bits % 8:  # FAISS only has codes of whole bytes
-        return tasks
-    from autojacobin.core.parallel import usable_cores
+    import faiss
 
     faiss.omp_set_num_threads(usable_cores())
     peer = faiss.IndexBinaryFlat(bits)
@@ -237,35 +225,3 @@ def _tasks(base: Any, asked: Any, bits: int, k: int, seed: int) -> dict[str, _Ta
     if not np.array_equal(tasks["hamming"]()[0], tasks["faiss flat"]()[0]):
         raise DataError("FAISS found other distances than this library, so nothing was timed; please report it")
     return tasks
-
-
-def _row(name: str, seconds: float, best: dict[str, float], points: int, queries: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"seconds": seconds}
-    if name == "encode":
-        return row | {"vectors_per_second": points / seconds}
-    row |= {"queries_per_second": queries / seconds, "codes_per_second": points * queries / seconds}
-    peers = [best[peer] for peer in best if peer.startswith("faiss")]
-    return row | ({"times_as_fast_as_faiss": min(peers) / seconds} if name == "hamming" and peers else {})
-
-
-def _print(rows: dict[str, dict[str, Any]], settings: dict[str, Any]) -> None:
-    typer.echo(", ".join(f"{name} {value:,}" for name, value in settings.items()))
-    table = table_of("what", "best time", "per second", "codes per second")
-    for name, row in rows.items():
-        if name == "encode":
-            table.add_row(name, _ms(row), f"{row['vectors_per_second']:,.0f} vectors", "")
-        else:
-            table.add_row(name, _ms(row), f"{row['queries_per_second']:,.0f} queries", f"{row['codes_per_second']:.3g}")
-    print_table(table)
-    ratio = rows["hamming"].get("times_as_fast_as_faiss")
-    if ratio is None and settings["bits"] % 8:
-        sentence = "FAISS was not measured, since its codes are whole bytes; give --bits 64, for example."
-    elif ratio is None:
-        sentence = "FAISS is not installed, and was not measured: pip install 'autojacobin[faiss]'."
-    else:
-        sentence = f"Hamming search ran {ratio:.2f} times as fast as the faster of FAISS's two exact searches."
-    typer.echo(f"{sentence} Synthetic points, LSH codes; other programs on this machine slow down all of them.")
-
-
-def _ms(row: dict[str, Any]) -> str:
-    return f"{1000 * row['seconds']:,.2f} ms"

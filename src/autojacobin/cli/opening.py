@@ -114,22 +114,16 @@ def reading(
 
 
 def add_files(
-    index: Index,
-    files: list[Vectors],
-    ids: Any,
-    payload: Any,
-    progress: Progress,
-    stage: str = "adding vectors",
-    *,
-    upsert: bool = False,
+    index: Index, files: list[Vectors], ids: Any, payload: Path | None, progress: Progress, *, upsert: bool = False
 ) -> None:
-    """Add the rows of several files to an index."""
+    """Add the rows of several files to an index, with the columns in the file ``payload``."""
     n = sum(map(len, files))
     if ids is not None and len(ids) != n:
         raise DataError(f"there must be an id for every vector, got {len(ids)} ids for {n} vectors; give one each")
+    table = None if payload is None else read_payload(payload, n)
+    write = index.upsert if upsert else index.add
     with reading(files, partial(blocks_for, index.hasher)) as blocks:
-        write = index.upsert if upsert else index.add
-        write(report_blocks(blocks, n, progress, stage), ids, payload)
+        write(report_blocks(blocks, n, progress, "adding vectors"), ids, table)
 
 
 def blocks_for(hasher: Hasher, file: Vectors, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:

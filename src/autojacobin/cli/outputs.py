@@ -33,7 +33,7 @@ from autojacobin.cli.opening import STREAM, split_part
 from autojacobin.cli.options import settings_path, write_settings
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.files import atomic_writer
-from autojacobin.errors import import_extra
+from autojacobin.errors import StorageError, import_extra
 
 _KINDS = {f".{kind}": kind for kind in ("npz", "npy", "parquet", "csv", "jsonl")}
 _KINDS |= {".pq": "parquet", ".ndjson": "jsonl"}
@@ -77,6 +77,18 @@ def check_output(
         problem = f"{beside}, where the settings of the run go, exists already; give another path, or --overwrite"
     if problem:
         raise wrong(name, problem)
+
+
+def check_new_folder(path: Path) -> None:
+    """Raise StorageError, before any work, if an index cannot be made at a path."""
+    target, beside = path.absolute(), settings_path(path)
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
+        what = "a folder with something in it" if target.is_dir() else "a file"
+        raise StorageError(f"cannot make {path}: it is {what}, expected a new path or an empty folder; give another")
+    if not target.parent.is_dir():
+        raise StorageError(f"cannot make {path}: the folder {path.parent} does not exist; make it first")
+    if beside.exists():
+        raise StorageError(f"{beside}, where the settings of the run go, exists already; give another path")
 
 
 def report_output(context: typer.Context, output: Path, sentence: str, facts: Mapping[str, Any]) -> None:
