@@ -1,7 +1,6 @@
 """The async client asks and reads as the plain one does."""
 
 import asyncio
-import inspect
 import sys
 
 import numpy as np
@@ -46,15 +45,6 @@ def test_it_writes_and_filters(points):
     assert np.isnan(distances).tolist() == [[False, True]]
     assert payload == [[{"size": 3}, None]]
     assert listed[0]["vectors"] == 2
-
-
-def test_both_clients_have_the_same_methods():
-    def methods(kind):
-        public = (name for name in vars(kind) if not name.startswith("_"))
-        return {name: str(inspect.signature(getattr(kind, name))) for name in public if name != "close"}
-
-    assert methods(Client) == methods(AsyncClient)
-    assert set(methods(Client)) == {"search", "encode", "indexes", "add", "upsert", "remove"}
 
 
 def listed(address, **options):

@@ -1,4 +1,4 @@
-"""Calls of a service: how each request is made and its answer is read, for both the plain and the async client."""
+"""The requests of a service: how each is made and its answer is read, for both the plain and the async client."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Any
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address
-from autojacobin.errors import AutoJacobinError, DataError
+from autojacobin.errors import AutoJacobinError, DataError, StorageError
+from autojacobin.service.access import Access
 from autojacobin.service.responses import JSON, RAW, SHAPE, as_json_value
-
-T = TypeVar("T")
 
 _LONGEST_PAUSE = 30.0
 
@@ -33,7 +32,7 @@ class ServiceError(AutoJacobinError):
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
+class Call:
     """A request, and the function that reads its answer from the body and the headers.
 
     ``repeatable`` says whether a request whose answer was lost can be sent again.
@@ -41,139 +40,226 @@ class Call(Generic[T]):
 
     method: str
     path: str
-    read: Callable[[bytes, Any], T]
+    read: Callable[[bytes, Any], Any]
     body: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
     repeatable: bool = True
 
 
-def search(
-    vectors: npt.ArrayLike | None = None,
-    k: int = 10,
-    *,
-    ids: Any = None,
-    index: str | None = None,
-    candidates: int | None = None,
-    distance: str | None = None,
-    rerank: bool | None = None,
-    recall: float | None = None,
-    probes: int | None = None,
-    among: Any = None,
-    where: str | None = None,
-    columns: Sequence[str] | None = None,
-    codes: Any = None,
-    bitorder: BitOrder | None = None,
-) -> Call[Any]:
-    """Find the ``k`` nearest vectors of each query, given as ``vectors``, as ``codes`` or as ``ids`` in the index.
+class Calls:
+    """The methods of both clients, which send a call in their own ways; those of ``AsyncClient`` are awaited."""
 
-    Parameters
-    ----------
-    vectors : matrix of shape (n_queries, n_features), optional
-        Queries; sent as float32.
-    ids : list of int, str or UUID, optional
-        Search for the neighbours of these, which find themselves too.
-    index : str, optional
-        Name of the index, where several are served.
-    k, candidates, distance, rerank, recall, probes, among, where, columns
-        As in :meth:`autojacobin.Index.search`, with the same defaults; ``among`` takes ids alone, and ``where`` text.
-    codes : Codes, or array of uint8 of shape (n_queries, bytes), optional
-        Packed codes to search for, in an index of codes that were made elsewhere.
-    bitorder : {"little", "big"}, optional
-        Order of the bits in each byte of an array of codes; by default that of the index.
+    def __init__(
+        self,
+        address: str = "http://127.0.0.1:8571",
+        *,
+        token: str | None = None,
+        timeout: float = 30.0,
+        patience: float = 0.0,
+    ) -> None:
+        self._address, self._patience = address, patience
+        self._headers = {"Accept": "*/*"}
+        if token is not None:
+            Access(token)  # raises if no service can have this token
+            self._headers["Authorization"] = f"Bearer {token}"
+        try:
+            parts = urlsplit(address)
+            wrong = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        except ValueError:  # for a port that is not a number, or brackets without an address
+            wrong = True
+        if wrong:
+            raise DataError(f"an address must look like http://127.0.0.1:8571, got {redacted_address(address)!r}")
+        self._connect(parts, timeout)
 
-    Returns
-    -------
-    distances, ids : arrays of shape (n_queries, k)
-        In order of distance; equal distances in order of id. Names are strings. Where a filter leaves fewer than k
-        vectors, the last ids are -1, or None if ids are names or there are columns and no neighbour at all; their
-        distances are NaN.
-    payload : list of lists of dicts
-        If there are ``columns``: those of each neighbour of each query, and None where there is no neighbour.
+    def _connect(self, parts: SplitResult, timeout: float) -> None:
+        raise NotImplementedError
+
+    def _send(self, call: Call) -> Any:
+        raise NotImplementedError
+
+    def search(
+        self,
+        vectors: npt.ArrayLike | None = None,
+        k: int = 10,
+        *,
+        ids: Any = None,
+        index: str | None = None,
+        candidates: int | None = None,
+        distance: str | None = None,
+        rerank: bool | None = None,
+        recall: float | None = None,
+        probes: int | None = None,
+        among: Any = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        codes: Any = None,
+        bitorder: BitOrder | None = None,
+    ) -> Any:
+        """Find the ``k`` nearest vectors of each query, given as ``vectors``, as ``codes`` or as ``ids`` in the index.
+
+        Parameters
+        ----------
+        vectors : matrix of shape (n_queries, n_features), optional
+            Queries; sent as float32.
+        ids : list of int, str or UUID, optional
+            Search for the neighbours of these, which find themselves too.
+        index : str, optional
+            Name of the index, where several are served.
+        k, candidates, distance, rerank, recall, probes, among, where, columns
+            As in :meth:`autojacobin.Index.search`, with the same defaults; ``among`` takes ids, and ``where`` text.
+        codes : Codes, or array of uint8 of shape (n_queries, bytes), optional
+            Packed codes to search for, in an index of codes that were made elsewhere.
+        bitorder : {"little", "big"}, optional
+            Order of the bits in each byte of an array of codes; by default that of the index.
+
+        Returns
+        -------
+        distances, ids : arrays of shape (n_queries, k)
+            In order of distance; equal distances in order of id. Names are strings. Where a filter leaves fewer than k
+            vectors, the last ids are -1, or None if ids are names or there are columns and no neighbour at all; their
+            distances are NaN.
+        payload : list of lists of dicts
+            If there are ``columns``: those of each neighbour of each query, and None where there is no neighbour.
+        """
+        if sum(given is not None for given in (vectors, codes, ids)) != 1:
+            raise DataError(
+                "a search is for vectors, for codes or for ids, got several or none; pass exactly one of them"
+            )
+        packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
+        options = _without_none(
+            index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes,
+            bitorder=bitorder,
+        )  # fmt: skip
+        filters = _without_none(
+            among=None if among is None else _as_list(among),
+            where=where,
+            columns=None if columns is None else list(columns),
+        )
+        if ids is None and not filters:
+            matrix = _floats(vectors) if packed is None else packed
+            return self._send(_raw_call("/v1/search", options, matrix, _read_neighbours))
+        queries = {"ids": _as_list(ids)} if ids is not None else _rows(vectors, packed)
+        return self._send(_json_call("POST", "/v1/search", {**options, **filters, **queries}, _read_neighbours, RAW))
+
+    def encode(self, vectors: npt.ArrayLike, *, index: str | None = None) -> Any:
+        """Give the codes of some vectors."""
+        return self._send(_raw_call("/v1/encode", _without_none(index=index), _floats(vectors), _read_codes))
+
+    def indexes(self) -> Any:
+        """List what is served: name, vectors, bits, kind of ids, columns, distances and more of each."""
+        return self._send(Call("GET", "/v1/indexes", lambda content, _: list(json.loads(content)["indexes"])))
+
+    def add(
+        self,
+        vectors: npt.ArrayLike | None = None,
+        ids: Any = None,
+        payload: Any = None,
+        *,
+        index: str,
+        codes: Any = None,
+        bitorder: BitOrder | None = None,
+    ) -> Any:
+        """Add vectors with new ids to an index. Needs the token for writing.
+
+        Parameters
+        ----------
+        vectors : matrix of shape (n, n_features), optional
+            Sent as float32. All are added, or none.
+        ids : list of int, str or UUID, optional
+            An id for each; by default the index counts on. The first ids decide which kind the index has.
+        payload : list of dicts, dict of columns, data frame or Arrow table, optional
+            Columns that belong to the vectors, a row for each.
+        index : str
+            Name of the index.
+        codes, bitorder
+            Packed codes instead of vectors, as in ``search``, for an index of codes that were made elsewhere.
+
+        Returns
+        -------
+        outcome : dict
+            ``index``, ``generation``, the number of ``vectors`` in the index now, how many were ``added``, and their
+            ``ids`` if none were given.
+        """
+        # If the answer is lost, it is unknown whether the vectors were added, so that it cannot be sent again.
+        return self._write("POST", index, _write_fields(vectors, ids, payload, codes, bitorder), repeatable=False)
+
+    def upsert(
+        self,
+        vectors: npt.ArrayLike | None = None,
+        ids: Any = None,
+        payload: Any = None,
+        *,
+        index: str,
+        codes: Any = None,
+        bitorder: BitOrder | None = None,
+    ) -> Any:
+        """Add vectors to an index, or replace those with the same ids. Needs the token for writing.
+
+        The parameters and the outcome are those of ``add``, with ``upserted``, and ``ids`` are required. Columns that
+        ``payload`` does not have stay as they are.
+        """
+        return self._write("PUT", index, _write_fields(vectors, ids, payload, codes, bitorder))
+
+    def remove(self, ids: Any, *, index: str) -> Any:
+        """Remove vectors from an index by their ids, all of which must be in it. Needs the token for writing.
+
+        The outcome is that of ``add``, with ``removed``.
+        """
+        return self._write("DELETE", index, {"ids": _as_list(ids)}, repeatable=False)
+
+    def _write(self, method: str, index: str, fields: dict[str, Any], *, repeatable: bool = True) -> Any:
+        path = f"/v1/{quote(str(index), safe='')}/vectors"
+        return self._send(_json_call(method, path, fields, _read_outcome, repeatable=repeatable))
+
+    def _read(self, call: Call, status: int, headers: Any, content: bytes) -> Any:
+        """Give the result of a call, or raise a ServiceError."""
+        if status != 200:
+            raise _refusal(status, content, self._address)
+        try:
+            return call.read(content, headers)
+        except (ValueError, KeyError, TypeError):
+            shown = redacted_address(self._address)
+            raise ServiceError(
+                f"the response of {shown} is not one of an autojacobin service; check the address", 200
+            ) from None
+
+    def _unreachable(self, reason: str) -> StorageError:
+        return StorageError(
+            f"the service at {redacted_address(self._address)} cannot be reached: {reason}; "
+            "start it with: autojacobin serve INDEX"
+        )
+
+
+def pause_before_next(status: int, headers: Any, seconds_left: float) -> float | None:
+    """Seconds to wait before a request to a busy service is repeated; None if the answer is final.
+
+    A proxy may also name a date to come back at, or nothing.
     """
-    if sum(given is not None for given in (vectors, codes, ids)) != 1:
-        raise DataError("a search is for vectors, for codes or for ids, got several or none; pass exactly one of them")
-    packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
-    options = _without_none(
-        index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes,
-        bitorder=bitorder,
-    )  # fmt: skip
-    filters = _without_none(
-        among=None if among is None else _as_list(among),
-        where=where,
-        columns=None if columns is None else list(columns),
-    )
-    if ids is None and not filters:
-        matrix = _floats(vectors) if packed is None else packed
-        return _raw_call(_with_query("/v1/search", options), matrix, _read_neighbours)
-    queries = {"ids": _as_list(ids)} if ids is not None else _rows(vectors, packed)
-    return _json_call("POST", "/v1/search", {**options, **filters, **queries}, _read_neighbours, accept=RAW)
+    text = headers.get("Retry-After", "")
+    pause = min(float(text), _LONGEST_PAUSE) if text.isascii() and text.isdigit() else 1.0
+    return pause if status == 503 and pause <= seconds_left else None
 
 
-def encode(vectors: npt.ArrayLike, *, index: str | None = None) -> Call[Codes]:
-    """Give the codes of some vectors."""
-    return _raw_call(_with_query("/v1/encode", _without_none(index=index)), _floats(vectors), _read_codes)
+def _raw_call(path: str, options: dict[str, Any], matrix: npt.NDArray[Any], read: Callable[[bytes, Any], Any]) -> Call:
+    words = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
+    headers = {"Content-Type": RAW, "Accept": RAW, SHAPE: f"{matrix.shape[0]},{matrix.shape[1]}"}
+    return Call("POST", f"{path}?{urlencode(words)}", read, matrix.tobytes(), headers)
 
 
-def indexes() -> Call[list[dict[str, Any]]]:
-    """List what is served: name, vectors, bits, kind of ids, columns, distances and more of each."""
-    return Call("GET", "/v1/indexes", lambda content, _: list(json.loads(content)["indexes"]))
-
-
-def add(
-    vectors: npt.ArrayLike | None = None,
-    ids: Any = None,
-    payload: Any = None,
+def _json_call(
+    method: str,
+    path: str,
+    fields: dict[str, Any],
+    read: Callable[[bytes, Any], Any],
+    accept: str = JSON,
     *,
-    index: str,
-    codes: Any = None,
-    bitorder: BitOrder | None = None,
-) -> Call[dict[str, Any]]:
-    """Add vectors with new ids to an index. Needs the token for writing.
-
-    Parameters
-    ----------
-    vectors : matrix of shape (n, n_features), optional
-        Sent as float32. All are added, or none.
-    ids : list of int, str or UUID, optional
-        An id for each; by default the index counts on. The first ids decide which kind the index has.
-    payload : list of dicts, dict of columns, data frame or Arrow table, optional
-        Columns that belong to the vectors, a row for each.
-    index : str
-        Name of the index.
-    codes, bitorder
-        Packed codes instead of vectors, as in ``search``, for an index of codes that were made elsewhere.
-
-    Returns
-    -------
-    outcome : dict
-        ``index``, ``generation``, the number of ``vectors`` in the index now, how many were ``added``, and the ``ids``
-        that they got if none were given.
-    """
-    # If the answer is lost, it is unknown whether the vectors were added, so that it cannot be sent again.
-    fields = _write_fields(vectors, ids, payload, codes, bitorder)
-    return _json_call("POST", _vectors_path(index), fields, _read_outcome, repeatable=False)
-
-
-def upsert(
-    vectors: npt.ArrayLike | None = None,
-    ids: Any = None,
-    payload: Any = None,
-    *,
-    index: str,
-    codes: Any = None,
-    bitorder: BitOrder | None = None,
-) -> Call[dict[str, Any]]:
-    """Add vectors to an index, or replace those with the same ids. Needs the token for writing.
-
-    The parameters are those of ``add``, and ``ids`` are required. Columns that ``payload`` does not have stay as they
-    are.
-
-    Returns
-    -------
-    outcome : dict
-        ``index``, ``generation``, the number of ``vectors`` in the index now, and how many were ``upserted``.
-    """
-    return _json_call("PUT", _vectors_path(index), _write_fields(vectors, ids, payload, codes, bitorder), _read_outcome)
+    repeatable: bool = True,
+) -> Call:
+    try:
+        body = json.dumps(fields, allow_nan=False, default=_plain).encode()
+    except (ValueError, TypeError) as error:
+        raise DataError(f"a request must have numbers, text and lists that JSON has, got others: {error}") from error
+    return Call(method, path, read, body, {"Content-Type": JSON, "Accept": accept}, repeatable)
 
 
 def _write_fields(vectors: Any, ids: Any, payload: Any, codes: Any, bitorder: BitOrder | None) -> dict[str, Any]:
@@ -187,60 +273,6 @@ def _write_fields(vectors: Any, ids: Any, payload: Any, codes: Any, bitorder: Bi
         id_kind="uuid" if listed and isinstance(listed[0], uuid.UUID) else None,
         payload=None if payload is None else _plain_payload(payload),
     )
-
-
-def remove(ids: Any, *, index: str) -> Call[dict[str, Any]]:
-    """Remove vectors from an index by their ids, all of which must be in it. Needs the token for writing.
-
-    Returns
-    -------
-    outcome : dict
-        ``index``, ``generation``, the number of ``vectors`` in the index now, and how many were ``removed``.
-    """
-    return _json_call("DELETE", _vectors_path(index), {"ids": _as_list(ids)}, _read_outcome, repeatable=False)
-
-
-def read_answer(call: Call[T], status: int, headers: Any, content: bytes, address: str) -> T:
-    """Give the result of a call, or raise a ServiceError."""
-    if status != 200:
-        raise _refusal(status, content, address)
-    try:
-        return call.read(content, headers)
-    except (ValueError, KeyError, TypeError):
-        raise ServiceError(
-            f"the response of {redacted_address(address)} is not one of an autojacobin service; check the address", 200
-        ) from None
-
-
-def pause_before_next(status: int, headers: Any, seconds_left: float) -> float | None:
-    """Seconds to wait before a request to a busy service is repeated; None if the answer is final.
-
-    A proxy may also name a date to come back at, or nothing.
-    """
-    text = headers.get("Retry-After", "")
-    pause = min(float(text), _LONGEST_PAUSE) if text.isascii() and text.isdigit() else 1.0
-    return pause if status == 503 and pause <= seconds_left else None
-
-
-def _raw_call(path: str, matrix: npt.NDArray[Any], read: Callable[[bytes, Any], T]) -> Call[T]:
-    headers = {"Content-Type": RAW, "Accept": RAW, SHAPE: f"{matrix.shape[0]},{matrix.shape[1]}"}
-    return Call("POST", path, read, matrix.tobytes(), headers)
-
-
-def _json_call(
-    method: str,
-    path: str,
-    fields: dict[str, Any],
-    read: Callable[[bytes, Any], T],
-    *,
-    accept: str = JSON,
-    repeatable: bool = True,
-) -> Call[T]:
-    try:
-        body = json.dumps(fields, allow_nan=False, default=_plain).encode()
-    except (ValueError, TypeError) as error:
-        raise DataError(f"a request must have numbers, text and lists that JSON has, got others: {error}") from error
-    return Call(method, path, read, body, {"Content-Type": JSON, "Accept": accept}, repeatable)
 
 
 def _read_neighbours(content: bytes, headers: Any) -> Any:
@@ -350,14 +382,5 @@ def _plain_payload(payload: Any) -> Any:
     return as_json_value(payload)
 
 
-def _vectors_path(index: str) -> str:
-    return f"/v1/{quote(str(index), safe='')}/vectors"
-
-
 def _without_none(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _with_query(path: str, options: dict[str, Any]) -> str:
-    words = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
-    return f"{path}?{urlencode(words)}" if words else path
