@@ -1,15 +1,13 @@
 """Recall, precision, m-Recall and mean average precision, from the ranks of the true neighbours.
 
-For a query with k true neighbours t, and P(rank ≤ i) as in ``ranks.py`` (0 or 1 where there are no ties):
+For a query with k true neighbours t:
 
-    recall@i     = (1/k) Σ_t P(rank_t ≤ i)
-    precision@i  = (1/i) Σ_t P(rank_t ≤ i)
+    recall@i     = (1/k) Σ_t [rank_t ≤ i]
+    precision@i  = (1/i) Σ_t [rank_t ≤ i]
     m-recall@K   = (1/K) Σ_{i=1…K} recall@i
     map@K        = (1/min(k, K)) Σ_{i=1…K} precision@i · [the i-th is a true neighbour]
 
 The last one is divided by min(k, K), not by k, so that a perfect result has the value 1 even if it is shorter than k.
-
-The functions with ``expected_`` in their names give the mean over all orders of equal Hamming distances, exactly.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.evaluation.ranks import Ranks, ranks_in_list, ranks_with_ties
 from autojacobin.evaluation.statistics import Measured
 from autojacobin.search import hamming_topk
 from autojacobin.search.arguments import as_count
@@ -32,6 +29,7 @@ from autojacobin.search.truth import ground_truth
 Values = npt.NDArray[np.float64]
 
 _MOST_QUERIES = 1000
+_MARKS = 2**16
 
 
 def measure(name: str, ids: Any, truth: Any, k: SupportsIndex) -> Measured:
@@ -70,7 +68,14 @@ def evaluate(ids: Any, truth: Any, names: Iterable[str], k: SupportsIndex) -> di
     >>> {name: round(measured.mean, 3) for name, measured in found.items()}
     {'m-recall@3': 0.5, 'map@3': 0.583}
     """
-    return _evaluate(ranks_in_list(ids, truth, k), names, "the columns of ids")
+    if isinstance(names, str):
+        raise DataTypeError(f"names must be a list of names, got the one name {names!r}; pass [{names!r}]")
+    if not isinstance(names, Iterable):
+        raise DataTypeError(f"names must be a list of names such as 'recall@100', got {type(names).__name__}")
+    before, parsed = ranks_in_list(ids, truth, k), {name: _parse(name) for name in names}
+    for name, (_, depth) in parsed.items():
+        as_count(f"the number in {name!r}", depth, np.shape(ids)[1], "the columns of ids")
+    return {name: Measured(_MEASURES[kind](before, depth)) for name, (kind, depth) in parsed.items()}
 
 
 def recall_curve(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> Values:
@@ -95,8 +100,9 @@ def recall_curve(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -
     >>> recall_curve([[7, 3, 5, 9]], [[3, 9]], k=2, depth=4)
     array([0. , 0.5, 0.5, 1. ])
     """
-    ranks = ranks_in_list(ids, truth, k, depth)
-    return _mean_recall(ranks, ranks.depth)
+    before, depth = ranks_in_list(ids, truth, k, depth), int(depth)
+    found = np.bincount(before[before < depth], minlength=depth)
+    return np.asarray(np.cumsum(found) / before.size)
 
 
 def m_recall(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -> float:
@@ -128,103 +134,51 @@ def leave_one_out_m_recall(
     return m_recall(_without_query(ids, queries), truth, k, depth)
 
 
-def expected_recall_curve(
-    query_codes: Codes, base_codes: Codes, truth: Any, k: SupportsIndex, depth: SupportsIndex
-) -> Values:
-    """Recall@i for i = 1…depth of a Hamming search, in expectation over the order of equal distances.
+def ranks_in_list(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex | None = None) -> npt.NDArray[np.int64]:
+    """How many of the first ``depth`` of ``ids``, all by default, are before each of the first ``k`` true neighbours.
 
-    Parameters
-    ----------
-    query_codes, base_codes : Codes
-        Codes of the same length.
-    truth : array of int, shape (n_queries, ≥ k)
-        True neighbours, rows of the base, nearest first.
-    k : int
-        How many of the true neighbours count.
-    depth : int
-        How far the curve goes, at most ``len(base_codes)``.
-
-    Examples
-    --------
-    >>> from autojacobin import Codes
-    >>> from autojacobin.evaluation import expected_recall_curve
-    >>> base = Codes.from_bits([[0, 0], [0, 1], [1, 0]])  # at the distances 0, 1 and 1
-    >>> expected_recall_curve(Codes.from_bits([[0, 0]]), base, [[2]], k=1, depth=3)
-    array([0. , 0.5, 1. ])
+    A neighbour that is not among them has ``depth`` before it. An id that occurs more than once in a row of ``ids`` has
+    the rank of its first occurrence.
     """
-    ranks = ranks_with_ties(query_codes, base_codes, truth, k)
-    return _mean_recall(ranks, as_count("depth", depth, ranks.depth, "the codes of the base"))
+    found, true = _as_ids(ids, "ids"), _as_ids(truth, "truth")
+    if found.ndim != 2 or true.ndim != 2 or len(found) != len(true) or len(found) == 0:
+        raise DataError(
+            f"ids and truth must be matrices with a row for each of the same queries, got shapes {found.shape} and "
+            f"{true.shape}; search with the queries that the truth was computed for"
+        )
+    k = as_count("k", k, true.shape[1], "the columns of truth")
+    true = np.ascontiguousarray(true[:, :k], dtype=np.int64)
+    orders = np.argsort(true, axis=1)
+    ordered = np.take_along_axis(true, orders, axis=1)
+    again, places = np.nonzero(ordered[:, 1:] == ordered[:, :-1])
+    if len(again):
+        raise DataError(
+            f"the {k} true neighbours of a query must be different points, got {ordered[again[0], places[0]]} more "
+            f"than once in row {again[0]} of truth; compute it with ground_truth"
+        )
+    within = found.shape[1] if depth is None else as_count("depth", depth, found.shape[1], "the columns of ids")
+    before = np.full(true.shape, within, dtype=np.int64)
+    for ranks, order, row, listed in zip(before, orders, ordered, found[:, :within], strict=True):
+        marked = np.zeros(_MARKS, dtype=bool)  # dismisses nearly all ids, which are no true neighbours
+        marked[row & (_MARKS - 1)] = True
+        places = np.flatnonzero(marked[listed & (_MARKS - 1)])[::-1]  # from the last on, so that the first one stays
+        nearest = np.searchsorted(row[:-1], listed[places])
+        is_true = row[nearest] == listed[places]
+        ranks[order[nearest[is_true]]] = places[is_true]
+    return before
 
 
-def expected_evaluate(
-    query_codes: Codes, base_codes: Codes, truth: Any, names: Iterable[str], k: SupportsIndex
-) -> dict[str, Measured]:
-    """Measures by name, as in :func:`~autojacobin.evaluation.evaluate`, in expectation over the order of ties."""
-    return _evaluate(ranks_with_ties(query_codes, base_codes, truth, k), names, "the codes of the base")
+def _average_precision(before: npt.NDArray[np.int64], depth: int) -> Values:
+    ranks = np.sort(before, axis=1) + 1
+    precisions = np.where(ranks <= depth, np.arange(1, ranks.shape[1] + 1) / ranks, 0.0)
+    return np.asarray(precisions.sum(axis=1) / min(ranks.shape[1], depth))
 
 
-def _evaluate(ranks: Ranks, names: Iterable[str], limit: str) -> dict[str, Measured]:
-    """Compute measures by name. ``limit`` says in messages what the depth of the ranks is."""
-    if isinstance(names, str):
-        raise DataTypeError(f"names must be a list of names, got the one name {names!r}; pass [{names!r}]")
-    if not isinstance(names, Iterable):
-        raise DataTypeError(f"names must be a list of names such as 'recall@100', got {type(names).__name__}")
-    parsed = {name: _parse(name) for name in names}
-    for name, (_, depth) in parsed.items():
-        as_count(f"the number in {name!r}", depth, ranks.depth, limit)
-    return {name: Measured(_MEASURES[kind](ranks, depth)) for name, (kind, depth) in parsed.items()}
-
-
-def _mean_recall(ranks: Ranks, depth: int) -> Values:
-    """Recall@i for i = 1…depth, mean over the queries."""
-    n, k = ranks.before.shape
-    near = ranks.before < depth
-    before, size = ranks.before[near], ranks.size[near]
-    if (size == 1).all():  # count in whole numbers until the division, so that a recall of 1 is exactly 1
-        return np.asarray(np.cumsum(np.bincount(before, minlength=depth)) / (n * k))
-    # A group adds 1/size at each of its ranks: the difference of two step functions.
-    steps = np.bincount(before, 1 / size, minlength=depth + 1)
-    steps -= np.bincount(np.minimum(before + size, depth), 1 / size, minlength=depth + 1)
-    return np.clip(np.cumsum(np.cumsum(steps[:depth])) / (n * k), 0.0, 1.0)
-
-
-def _recall(ranks: Ranks, i: int) -> Values:
-    return np.clip((i - ranks.before) / ranks.size, 0.0, 1.0).mean(axis=1)
-
-
-def _precision(ranks: Ranks, i: int) -> Values:
-    return _recall(ranks, i) * ranks.k / i
-
-
-def _m_recall(ranks: Ranks, depth: int) -> Values:
-    # P grows by 1/size at each rank of the group up to the depth, and stays 1 after the group.
-    inside = np.clip(depth - ranks.before, 0, ranks.size)
-    after = np.maximum(depth - ranks.before - ranks.size, 0)
-    return (inside * (inside + 1) / (2 * ranks.size) + after).mean(axis=1) / depth
-
-
-def _average_precision(ranks: Ranks, depth: int) -> Values:
-    """Sum, over the ranks up to ``depth``, the expected precision at those that hold a true neighbour.
-
-    If r of the g points of a group are true neighbours, each of its ranks holds one with probability r/g. Given that it
-    does, the j earlier ranks of the group hold j (r − 1)/(g − 1) others.
-    """
-    values = np.empty(len(ranks.before))
-    for q, (before, size) in enumerate(zip(ranks.before, ranks.size, strict=True)):
-        first, places, true = np.unique(before[before < depth], return_index=True, return_counts=True)
-        group, earlier = size[before < depth][places], np.cumsum(true) - true
-        shown = np.minimum(group, depth - first)
-        j = np.arange(shown.sum()) - np.repeat(np.cumsum(shown) - shown, shown)
-        others = np.repeat((true - 1) / np.maximum(group - 1, 1), shown)
-        precisions = (np.repeat(earlier + 1, shown) + j * others) / (np.repeat(first + 1, shown) + j)
-        values[q] = (np.repeat(true / group, shown) * precisions).sum()
-    return values / min(ranks.k, depth)
-
-
-_MEASURES: dict[str, Callable[[Ranks, int], Values]] = {
-    "recall": _recall,
-    "precision": _precision,
-    "m-recall": _m_recall,
+# from the number of points before each true neighbour, and the depth
+_MEASURES: dict[str, Callable[[npt.NDArray[np.int64], int], Values]] = {
+    "recall": lambda before, i: (before < i).mean(axis=1),
+    "precision": lambda before, i: (before < i).sum(axis=1) / i,
+    "m-recall": lambda before, depth: np.maximum(depth - before, 0).mean(axis=1) / depth,
     "map": _average_precision,
 }
 
@@ -242,3 +196,13 @@ def _without_query(ids: npt.NDArray[np.int64], queries: npt.NDArray[np.int64]) -
     itself = ids == queries[:, None]
     itself[~itself.any(axis=1), -1] = True
     return ids[~itself].reshape(len(ids), -1)
+
+
+def _as_ids(values: Any, name: str) -> npt.NDArray[Any]:
+    try:
+        ids = np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{name} cannot be read as a matrix: {error}; pass rows of equal length") from error
+    if ids.size and ids.dtype.kind not in "iu":
+        raise DataTypeError(f"{name} must hold whole numbers, got {ids.dtype}; pass ids as a search returns them")
+    return ids if ids.dtype in (np.int32, np.int64) else ids.astype(np.int64)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.datasets.descriptors import opencv
-from autojacobin.evaluation.ranks import ranks_in_list
+from autojacobin.evaluation.measures import ranks_in_list
 from autojacobin.hashers import Hasher
 from autojacobin.search import rerank
 from autojacobin.search.distances import CodeDistance, distances_of
@@ -65,7 +65,7 @@ def retrieve(
     for name, distance in distances_of(hasher).items():
         encoded = distance.encode(hasher, queries)
         _, ids = distance.topk(encoded, codes, stops[-1])
-        before = ranks_in_list(ids, truth, truth.shape[1]).before
+        before = ranks_in_list(ids, truth, truth.shape[1])
         found[name] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
         kept[name] = ids[wall]
         measure[name] = partial(

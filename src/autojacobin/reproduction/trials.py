@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autojacobin import __version__
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
-from autojacobin.evaluation.ranks import ranks_in_list
+from autojacobin.evaluation.measures import ranks_in_list
 from autojacobin.hashers import Hasher, find_method, methods
 from autojacobin.search import asymmetric_topk, rerank
 from autojacobin.search.arguments import as_count
@@ -300,7 +300,7 @@ def run_trial(trial: Trial, data: VectorSet, truth: npt.NDArray[np.int64], depth
 
 
 def _ranks(ids: npt.NDArray[np.int64], truth: npt.NDArray[np.int64], depth: int) -> npt.NDArray[np.int32]:
-    return ranks_in_list(ids, truth, truth.shape[1], depth).before.astype(np.int32)
+    return ranks_in_list(ids, truth, truth.shape[1], depth).astype(np.int32)
 
 
 def n_looked_at(n_base: int, depth: int) -> int:
