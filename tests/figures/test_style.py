@@ -74,25 +74,13 @@ def test_every_method_of_the_paper_has_a_style():
     assert METHOD_STYLES["AutoJacoBin"].label == "Auto-JacoBin"
 
 
-def test_a_method_is_found_by_its_name_and_by_its_label():
-    for name, style in METHOD_STYLES.items():
-        assert style_of(name) is style
-        assert style_of(style.label) is style
-    assert style_of("Auto-JacoBin (chosen)") is METHOD_STYLES["AutoJacoBin (chosen)"]
-
-
 def test_methods_come_in_the_order_of_legends():
-    assert legend_order(["Auto-JacoBin", "ITQ", "LSH"]) == ["LSH", "ITQ", "Auto-JacoBin"]
+    assert legend_order(["AutoJacoBin", "ITQ", "LSH"]) == ["LSH", "ITQ", "AutoJacoBin"]
     assert legend_order(reversed(METHOD_STYLES)) == list(METHOD_STYLES)
 
 
-def test_the_error_for_an_unknown_method_says_how_to_set_a_style(monkeypatch):
-    with pytest.raises(DataError, match=r"'Mine', expected one of: LSH, .*METHOD_STYLES\[name\] = MethodStyle"):
+def test_an_unknown_method_is_refused_and_a_style_can_be_set(monkeypatch):
+    with pytest.raises(DataError, match="there is no method 'Mine', expected one of: LSH, "):
         style_of("Mine")
     monkeypatch.setitem(METHOD_STYLES, "Mine", MethodStyle("my method", "#123456", "1"))
     assert style_of("Mine").label == "my method"
-
-
-def test_one_method_under_two_names_is_refused():
-    with pytest.raises(DataError, match="'AutoJacoBin' and 'Auto-JacoBin' are names of one method"):
-        legend_order(["AutoJacoBin", "Auto-JacoBin"])

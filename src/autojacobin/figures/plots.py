@@ -156,7 +156,7 @@ def draw_recall(curves: Mapping[str, npt.ArrayLike], title: str = "", reference:
     axes = figure.add_subplot()
     lines = _draw_curves(axes, ordered, n_markers=5, reference=reference)
     format_axes(axes, x="number of retrieved points, i", y=_recall_label(reference), title=title)
-    legend_below(figure, lines, columns=columns)
+    legend_below(figure, {style_of(method).label: line for method, line in lines.items()}, columns=columns)
     return figure
 
 
@@ -176,7 +176,7 @@ def _draw_curves(
     n_markers: int,
     reference: str | None = None,
 ) -> dict[str, Any]:
-    """Draw Recall@i over i for each method, or its difference to a reference, and give the lines by label.
+    """Draw Recall@i over i for each method, or its difference to a reference, and give the lines by method.
 
     Each curve has ``n_markers`` markers. They are shifted from curve to curve, so that none hides another.
     """
@@ -190,7 +190,7 @@ def _draw_curves(
         shares = (np.arange(n_markers) + (number + 0.5) / len(curves)) / n_markers
         marked = np.unique((len(curve) ** shares).astype(np.int64)) - 1
         kept = np.union1d(np.geomspace(1, len(curve), _POINTS).astype(np.int64) - 1, marked)
-        (lines[style.label],) = axes.plot(
+        (lines[method],) = axes.plot(
             kept + 1,
             curve[kept],
             **style.line(),
@@ -272,9 +272,6 @@ def draw_recall_grid(
     panels[0, 0].set_ylim(min(low for low, _ in limits), max(high for _, high in limits))  # of all, which share it
     if title:
         figure.suptitle(title, fontsize=SMALL_SIZE + 3)
-    legend_below(
-        figure,
-        {label: lines[label] for label in legend_order(lines)},
-        columns=-(-len(lines) // 2) if len(lines) > _LEGEND_COLUMNS else _LEGEND_COLUMNS,
-    )
+    shown = {style_of(method).label: lines[method] for method in legend_order(lines)}
+    legend_below(figure, shown, columns=-(-len(lines) // 2) if len(lines) > _LEGEND_COLUMNS else _LEGEND_COLUMNS)
     return figure

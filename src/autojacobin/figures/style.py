@@ -7,7 +7,6 @@ distinguish any two methods. No two methods share a marker, so that a grey print
 from __future__ import annotations
 
 import io
-import itertools
 import os
 import re
 import threading
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from autojacobin.core.files import clear_os_errors, write_atomically
-from autojacobin.errors import DataError, import_extra
+from autojacobin.errors import import_extra
 from autojacobin.hashers import find_method, methods
 
 if TYPE_CHECKING:
@@ -36,10 +35,9 @@ _DASH_DOT, _LONG = (5.0, 1.5, 1.2, 1.5), (9.0, 2.0)
 _FULL_MARKERS = "osDh"  # the other markers fill less of their square and are drawn larger
 _SPARE_MARKERS = "H81"
 _DOTS_PER_INCH = 300
-_svg_salt = threading.Lock()
-_DARK_PAPER, _DARK_INK = (0.08, 0.1, 0.12), (0.9, 0.92, 0.94)  # what white and black become on a dark page
-_GREY = 0.06  # largest difference of red, green and blue in a grey
-_LIGHT = 0.6  # brightness from which a colour is readable on a dark page as it is
+_settings = threading.Lock()
+# On a dark page an SVG shows white as nearly black and black as nearly white, and colours keep their hue.
+_DARK = b"<style>@media (prefers-color-scheme: dark) { svg { filter: invert(.92) hue-rotate(180deg) } }</style>\n"
 
 
 @dataclass(frozen=True)
@@ -93,36 +91,18 @@ A registered method without a style is drawn in grey, with a marker of its own. 
 
 
 def style_of(method: str) -> MethodStyle:
-    """Find the style of a method by its name or by its label."""
-    styles = _all_styles()
-    if method in styles:
-        return styles[method]
-    for style in styles.values():
-        if style.label == method:
-            return style
-    raise DataError(
-        f"no style is known for the method {method!r}, expected one of: {', '.join(styles)}; for a method of your own "
-        "set autojacobin.figures.METHOD_STYLES[name] = MethodStyle(label, colour, marker), or register it"
-    )
+    """Find the style of a method by its name."""
+    if method in METHOD_STYLES:
+        return METHOD_STYLES[method]
+    others = [one.name for one in methods() if one.name not in METHOD_STYLES]
+    label = find_method(method).label
+    return MethodStyle(label, "#707070", _SPARE_MARKERS[others.index(method) % len(_SPARE_MARKERS)], _DASHED)
 
 
 def legend_order(names: Iterable[str]) -> list[str]:
-    """Sort methods into the order of legends."""
-    by_label: dict[str, str] = {}
-    for method in names:
-        other = by_label.setdefault(style_of(method).label, method)
-        if other != method:
-            raise DataError(f"{other!r} and {method!r} are names of one method, expected it once; leave one out")
-    return [by_label[style.label] for style in _all_styles().values() if style.label in by_label]
-
-
-def _all_styles() -> dict[str, MethodStyle]:
-    others = [method for method in methods() if method.name not in METHOD_STYLES]
-    markers = itertools.cycle(_SPARE_MARKERS)
-    return METHOD_STYLES | {
-        method.name: MethodStyle(method.label, "#707070", marker, _DASHED)
-        for method, marker in zip(others, markers, strict=False)
-    }
+    """Sort methods into the order of legends; those without a style come last."""
+    order = [*METHOD_STYLES, *(one.name for one in methods() if one.name not in METHOD_STYLES)]
+    return sorted(names, key=order.index)
 
 
 def require_matplotlib() -> None:
@@ -172,7 +152,7 @@ def legend_below(
 def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Path, Path]:
     """Write ``figure`` as ``name.png`` and ``name.svg`` into ``folder``, which is made if it does not exist.
 
-    The SVG takes other colours on a dark page.
+    The SVG takes other colours on a dark page, unless it holds pictures.
 
     Both are drawn before either is written, and each replaces an older file in one step. They contain no date and no
     version, so the same data give the same bytes, and version control shows only real changes.
@@ -183,8 +163,10 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
     """
     contents = {
         "png": _rendered(figure, "png", {"Software": None}),
-        "svg": with_dark_colours(_rendered(figure, "svg", {"Date": None, "Creator": None})),
+        "svg": _rendered(figure, "svg", {"Date": None, "Creator": None}),
     }
+    if b"<image" not in contents["svg"]:
+        contents["svg"] = re.sub(rb"(<svg[^>]*>\n?)", lambda start: start[1] + _DARK, contents["svg"], count=1)
     paths = {ending: Path(folder) / f"{name}.{ending}" for ending in contents}
     with clear_os_errors(f"write the figure {name!r} to {os.fspath(folder)!r}", "choose another folder"):
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -193,41 +175,12 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
     return paths["png"], paths["svg"]
 
 
-def with_dark_colours(svg: bytes) -> bytes:
-    """Add rules to an SVG of matplotlib that replace its colours where the page around it is dark.
-
-    White becomes nearly black and black nearly white, with all greys between them. Dark colours become lighter.
-    """
-    colours = sorted(set(re.findall(rb"(fill|stroke): (#[0-9a-f]{6})", svg)))
-    rules = [b"svg { fill: %s }" % _on_dark(b"#000000")]  # matplotlib writes no colour for black letters
-    rules += [
-        b'[style*="%s: %s"] { %s: %s !important }' % (what, colour, what, _on_dark(colour)) for what, colour in colours
-    ]
-    style = b"<style>@media (prefers-color-scheme: dark) {\n%s\n}</style>\n" % b"\n".join(rules)
-    return re.sub(rb"(<svg[^>]*>\n?)", lambda start: start[1] + style, svg, count=1)
-
-
-def _on_dark(colour: bytes) -> bytes:
-    red, green, blue = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
-    if max(red, green, blue) - min(red, green, blue) < _GREY:
-        parts = [light + (dark - light) * red for light, dark in zip(_DARK_INK, _DARK_PAPER, strict=True)]
-    else:
-        white = max(0.0, _LIGHT - (0.3 * red + 0.59 * green + 0.11 * blue))  # as the eye weighs them
-        parts = [part + (1 - part) * white for part in (red, green, blue)]
-    return b"#" + b"".join(b"%02x" % round(255 * part) for part in parts)
-
-
 def _rendered(figure: Figure, ending: str, metadata: dict[str, Any]) -> bytes:
-    from matplotlib import rcParams
+    from matplotlib import rc_context
 
     stream = io.BytesIO()
     # By default the ids inside an SVG depend on a random salt. The setting is global, so one thread at a time changes
     # it, and restores it afterwards.
-    with _svg_salt:
-        salt = rcParams["svg.hashsalt"]
-        rcParams["svg.hashsalt"] = "autojacobin"
-        try:
-            figure.savefig(stream, format=ending, dpi=_DOTS_PER_INCH, metadata=metadata)
-        finally:
-            rcParams["svg.hashsalt"] = salt
+    with _settings, rc_context({"svg.hashsalt": "autojacobin"}):
+        figure.savefig(stream, format=ending, dpi=_DOTS_PER_INCH, metadata=metadata)
     return stream.getvalue()
