@@ -34,7 +34,6 @@ _LAST_ROUNDS = 2
 _COLUMNS_AT_EDGE = 8
 _LARGEST_ANGLE = 5e-4
 _GAP = 0.1  # the space is well defined if the next eigenvalue is smaller by this share
-_SMALL = 48  # matrices up to this size are factorised by the kernel below
 
 
 def eigh(matrix: Any) -> tuple[Any, Any]:
@@ -151,79 +150,4 @@ def _orthonormal(Y: Any) -> Any:
     little = 4 * Y.shape[2] * float(xp.finfo(Y.dtype).eps)
     products += little * xp.eye(Y.shape[2], dtype=Y.dtype)
     products /= 1 + little
-    _, inverse = cholesky_with_inverse(products)
-    return xp.matmul(Y, inverse.transpose(0, 2, 1))
-
-
-def cholesky_with_inverse(matrices: Any) -> tuple[Any, Any]:
-    """Lower triangular L with L L' = M, and L⁻¹, for symmetric positive definite matrices M (s, n, n).
-
-    Large matrices are split in halves, which turns the work into matrix products. The batched routines of a GPU are
-    made for small matrices; on large ones they take ten times as long.
-    """
-    xp = namespace(matrices)
-    n = matrices.shape[1]
-    if n <= _SMALL:
-        return _small_cholesky(matrices)
-    half = n // 2
-    first, first_inverse = cholesky_with_inverse(matrices[:, :half, :half])
-    below = xp.matmul(matrices[:, half:, :half], first_inverse.transpose(0, 2, 1))
-    rest = matrices[:, half:, half:] - xp.matmul(below, below.transpose(0, 2, 1))
-    second, second_inverse = cholesky_with_inverse(rest)
-    factor, inverse = xp.zeros_like(matrices), xp.zeros_like(matrices)
-    factor[:, :half, :half], factor[:, half:, :half], factor[:, half:, half:] = first, below, second
-    inverse[:, :half, :half], inverse[:, half:, half:] = first_inverse, second_inverse
-    inverse[:, half:, :half] = -xp.matmul(second_inverse, xp.matmul(below, first_inverse))
-    return factor, inverse
-
-
-def _small_cholesky(matrices: Any) -> tuple[Any, Any]:
-    if isinstance(matrices, np.ndarray):
-        factor = np.linalg.cholesky(matrices)
-        return factor, np.linalg.inv(factor)
-    xp = namespace(matrices)
-    matrices = xp.ascontiguousarray(matrices)
-    factors, inverses = xp.empty_like(matrices), xp.empty_like(matrices)
-    s, n, _ = matrices.shape
-    _cholesky_kernel(matrices.dtype.name)((s,), (n,), (matrices, factors, inverses, np.int32(n)))
-    return factors, inverses
-
-
-# The batched routines spend more time on launching than on computing for matrices as small as these. This kernel has
-# one thread block per matrix and one thread per row.
-_CHOLESKY_SOURCE = """
-extern "C" __global__ void cholesky_with_inverse(const NUMBER* matrices, NUMBER* factors, NUMBER* inverses, int n) {
-    __shared__ NUMBER L[SMALL][SMALL + 1], X[SMALL][SMALL + 1];
-    const int row = threadIdx.x;
-    const size_t start = (size_t)blockIdx.x * n * n;
-    for (int i = 0; i < n; ++i) L[i][row] = matrices[start + i * n + row];
-    __syncthreads();
-    for (int k = 0; k < n; ++k) {
-        const NUMBER pivot = sqrt(L[k][k]);
-        __syncthreads();
-        if (row == k) L[k][k] = pivot;
-        if (row > k) L[row][k] /= pivot;
-        __syncthreads();
-        if (row > k) for (int j = k + 1; j <= row; ++j) L[row][j] -= L[row][k] * L[j][k];
-        __syncthreads();
-    }
-    for (int i = 0; i < n; ++i) {  // from here on, one thread per column
-        NUMBER sum = i == row;
-        for (int j = row; j < i; ++j) sum -= L[i][j] * X[j][row];
-        X[i][row] = i < row ? 0 : sum / L[i][i];
-    }
-    __syncthreads();
-    for (int i = 0; i < n; ++i) {
-        factors[start + i * n + row] = i < row ? 0 : L[i][row];
-        inverses[start + i * n + row] = X[i][row];
-    }
-}
-"""
-
-
-@cache
-def _cholesky_kernel(dtype: str) -> Any:
-    import cupy
-
-    source = _CHOLESKY_SOURCE.replace("NUMBER", {"float32": "float", "float64": "double"}[dtype])
-    return cupy.RawKernel(source.replace("SMALL", str(_SMALL)), "cholesky_with_inverse")
+    return xp.matmul(Y, xp.linalg.inv(xp.linalg.cholesky(products)).transpose(0, 2, 1))
