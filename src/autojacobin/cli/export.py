@@ -49,7 +49,7 @@ def faiss(
     from autojacobin.engines.faiss import hasher_to_faiss, to_faiss, write_faiss
     from autojacobin.hashers import OwnCodes
 
-    check_output(destination, "FILE", overwrite, inputs=[str(source)], endings=None, settings=False)
+    check_output(destination, "FILE", overwrite, inputs=[str(source)], endings=None)
     with _open(source) as origin, progress_bar() as progress:
         if kind == "hasher":
             if isinstance(origin.hasher, OwnCodes):
@@ -61,7 +61,7 @@ def faiss(
             made = to_faiss(origin, kind, bitorder=bitorder, progress=progress)
         if origin.info()["ids"] != "integer":
             beside = Path(f"{destination}.names.npy")
-            check_output(beside, "FILE", overwrite, inputs=[], endings=None, settings=False)
+            check_output(beside, "FILE", overwrite, endings=None)
             with atomic_writer(beside) as file:
                 np.save(file, np.array([str(name) for name in origin.ids], dtype=np.str_))
         write_faiss(made, destination)

@@ -82,9 +82,8 @@ def train(
 
     Example: autojacobin train 'part-*.npy' model.safetensors --method okmeans --sample 1000 --seed 1
     """
-    from_file = (context.default_map or {}).get("parameters", [])  # parameters given here are added to them
     method = _method(method).command
-    hasher = make_hasher(method, bits, [*from_file, *(parameters or [])], seed, device)
+    hasher = make_hasher(method, bits, parameters or [], seed, device)
     check_output(model, "MODEL", overwrite, inputs=vectors, endings=(".safetensors",))
     if sample is not None and all_rows:
         raise wrong("--all", "it takes all rows, and --sample some of them; leave out either")

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 
 STREAM = "-"
 _PART_MARK = "::"
-_PARQUET = (".parquet", ".pq")
-_PAYLOADS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
-_PAYLOADS |= {".arrow": "feather", ".feather": "feather"}
+_TABLES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
+_TABLES |= {".arrow": "feather", ".feather": "feather"}
 
 Ids = npt.NDArray[np.int64] | list[Any]
 
@@ -276,8 +275,8 @@ def read_ids(path: str, kind: str | None = None) -> Ids:
 
 def _read_ids(path: str, kind: str | None) -> Ids:
     file, column = split_part(path)
-    if file.lower().endswith(_PARQUET):
-        found = _parquet_column(file, column)
+    if Path(file).suffix.lower() in (".parquet", ".pq"):
+        found = _id_column(Path(file), column)
     elif path.endswith(".npy"):
         found = np.load(path, allow_pickle=False)
         if found.dtype.kind not in "iuU" or found.size != max(found.shape, default=0):
@@ -308,43 +307,46 @@ def _words(text: str, kind: str | None, path: str) -> list[str]:
     return lines
 
 
-def _parquet_column(path: str, column: str | None) -> npt.NDArray[Any]:
+def _id_column(path: Path, column: str | None) -> npt.NDArray[Any]:
     """Read a column of whole numbers or text; it need not be named if it is the only one."""
-    parquet = import_extra("pyarrow.parquet", "payload", "reading Parquet")
-    names = parquet.read_schema(path).names
-    if column is None and len(names) == 1:
-        column = names[0]
-    if column not in names:
+
+    def choose(names: list[str]) -> list[str]:
+        if column in names:
+            return [column]
+        if column is None and len(names) == 1:
+            return names
         what = f"got no column {column!r}" if column else "got none named"
         raise DataError(
             f"the ids must be one column of {path}, {what}, expected PATH::COLUMN with one of {', '.join(names)}"
         )
-    found = parquet.read_table(path, columns=[column]).column(0)
+
+    found = _read_table(path, choose).column(0)
     if found.null_count:
-        raise DataError(
-            f"every vector needs an id, got {found.null_count} nulls in the column {column!r}; fill them in"
-        )
+        raise DataError(f"every vector needs an id, got {found.null_count} nulls in {path}; fill them in")
     return found.to_numpy()
 
 
 def read_payload(path: Path, n: int) -> Any:
     """Read the columns of ``n`` vectors as an Arrow table."""
-    ending = path.suffix.lower()
-    if ending not in _PAYLOADS:
-        expected = ", ".join(_PAYLOADS)
-        raise wrong("--payload", f"{path} must end in one of {expected}, which gives its format")
-    if not path.is_file():
-        what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise StorageError(f"cannot read the payload {path}: {what}; look at the spelling")
-    arrow, dataset = (import_extra(name, "payload", "a payload") for name in ("pyarrow", "pyarrow.dataset"))
-    try:
-        table = dataset.dataset(path, format=_PAYLOADS[ending]).to_table()
-    except (OSError, arrow.ArrowException) as error:
-        raise FormatError(
-            f"the payload {path} cannot be read: {reason_of(error)}; give a file of the format that its ending names"
-        ) from None
+    if path.suffix.lower() not in _TABLES:
+        raise wrong("--payload", f"{path} must end in one of {', '.join(_TABLES)}, which gives its format")
+    table = _read_table(path)
     # pandas writes its row numbers as a column of this name, or of none
     table = table.drop_columns([name for name in table.column_names if name == "" or name.startswith("__index_level_")])
     if table.num_rows != n:
         raise DataError(f"the payload in {path} must have one row for each of the {n} vectors, got {table.num_rows}")
     return table
+
+
+def _read_table(path: Path, choose: Callable[[list[str]], list[str] | None] = lambda _: None) -> Any:
+    """Read a table, or those of its columns that ``choose`` gives."""
+    if not path.is_file():
+        raise StorageError(f"cannot read {path}: there is no such file; look at the spelling")
+    arrow, dataset = (import_extra(name, "payload", "reading a table") for name in ("pyarrow", "pyarrow.dataset"))
+    try:
+        table = dataset.dataset(path, format=_TABLES[path.suffix.lower()])
+        return table.to_table(choose(table.schema.names))
+    except (OSError, arrow.ArrowException) as error:
+        raise FormatError(
+            f"{path} cannot be read: {reason_of(error)}; give a file of the format that its ending names"
+        ) from None

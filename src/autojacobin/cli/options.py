@@ -1,15 +1,7 @@
 """Options that several commands have, and settings as a TOML file: for ``--config``, and beside the output of a run.
 
-The file has one table per command, so that one file can serve a whole pipeline. Its keys are the long names of options:
-
-    [train]
-    method = "itq"
-    bits = 64
-
-    [index.build]
-    vectors = false
-
-A file that a run wrote also has a table ``[run]``, which describes the run and is not read.
+The file has one table per command, such as ``[train]`` or ``[index.build]``, with the long names of options as keys. A
+file that a run wrote also has a table ``[run]``, which describes the run and is not read.
 """
 
 from __future__ import annotations
@@ -130,17 +122,27 @@ DataFolder = Annotated[
 _NOT_SETTINGS = ("help", "overwrite")  # consent to replace a file is given anew each time
 
 
-def read_settings(context: typer.Context, path: Path) -> dict[str, Any]:
-    """Read the defaults of commands, in the nested form in which click passes them down from the program."""
-    tables = {name: table for name, table in _parsed(path).items() if name != "run"}
-    root: Any = context.command
-    name = context.invoked_subcommand
-    for key in tables:
-        if key not in root.commands:
-            raise wrong("--config", f"{path} has {key!r} outside of a command's table; put it below [{name}]")
-    if not isinstance(tables.get(name or ""), dict):
-        raise wrong("--config", f"{path} has no table [{name}], which holds the settings of this command")
-    return {key: _defaults(path, root.commands[key], table) for key, table in tables.items()}
+def typed_settings(path: Path, names: list[str], command: Any) -> list[str]:
+    """Give the settings that a TOML file has for a command, of these names, as they are typed."""
+    table: Any = _parsed(path)
+    for name in names:
+        table = table.get(name) if isinstance(table, dict) else None
+    if not isinstance(table, dict):
+        raise wrong("--config", f"{path} has no table [{'.'.join(names)}], which holds the settings of this command")
+    known, words = _settings_of(command), list[str]()
+    for key, value in table.items():
+        if key not in known:
+            raise wrong("--config", f"{path} sets {key!r}, which is unknown here; known are {', '.join(known)}")
+        option, parts = known[key], value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            parts = [f"{name}={part}" for name, part in value.items()]
+        if len(parts) != 1 and not option.multiple:
+            raise wrong("--config", f"{key!r} must be one value, got {redacted_message(repr(value))}")
+        if isinstance(value, bool) and option.is_flag:
+            words += option.opts[:1] if value else option.secondary_opts
+        else:
+            words += [word for part in parts for word in (option.opts[0], str(part))]
+    return words
 
 
 def settings_path(output: Path) -> Path:
@@ -175,30 +177,12 @@ def _shown(value: Any) -> Any:
 
 def _settings_of(command: Any) -> dict[str, Any]:
     """Options of a command by their key in a file."""
-    keys = {_long_name(param): param for param in _parameters(command, "option")}
+    keys = {max(param.opts, key=len).lstrip("-"): param for param in _parameters(command, "option")}
     return {key: param for key, param in keys.items() if key not in _NOT_SETTINGS}
 
 
 def _parameters(command: Any, kind: str) -> list[Any]:
     return [param for param in command.params if param.param_type_name == kind]
-
-
-def _long_name(param: Any) -> str:
-    return str(next((name for name in param.opts if name.startswith("--")), param.opts[0])).lstrip("-")
-
-
-def _defaults(path: Path, command: Any, table: Any) -> dict[str, Any]:
-    """Give the table of a command, or of a group of them, by the names of parameters, with values as they are typed."""
-    inner = getattr(command, "commands", None)
-    known = _settings_of(command) if inner is None else inner
-    if not isinstance(table, dict):
-        raise wrong("--config", f"{path} has {command.name!r} as a value, expected a table [{command.name}]")
-    for key in table:
-        if key not in known:
-            raise wrong("--config", f"{path} sets {key!r}, which is unknown here; known are {', '.join(known)}")
-    if inner is not None:
-        return {key: _defaults(path, inner[key], value) for key, value in table.items()}
-    return {known[key].name: _as_typed(known[key], key, value) for key, value in table.items()}
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -208,19 +192,5 @@ def _parsed(path: Path) -> dict[str, Any]:
         import tomli as tomllib
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise wrong("--config", f"{path} is not a TOML file: {error}") from None
-
-
-def _as_typed(param: Any, key: str, value: Any) -> Any:
-    """Give a value as typed on the command line, so that it is checked by the same rules."""
-    several = bool(getattr(param, "multiple", False))
-    if several and isinstance(value, dict):
-        value = [f"{name}={part}" for name, part in value.items()]
-    if isinstance(value, list) and several:
-        return [str(part) for part in value]
-    if isinstance(value, bool) and getattr(param, "is_flag", False):
-        return value
-    if not isinstance(value, bool | int | float | str):
-        raise wrong("--config", f"{key!r} must be one value, got {redacted_message(repr(value))}")
-    return [str(value)] if several else str(value)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise wrong("--config", f"{path} is not a TOML file: {getattr(error, 'strerror', None) or error}") from None

@@ -1,15 +1,6 @@
-"""What commands write: codes and neighbours, in the format that the ending gives.
+"""What commands write: codes and neighbours, in the format that the ending gives; docs/scripts.md describes each.
 
-| ending | codes | neighbours |
-|---|---|---|
-| ``.npz`` | as ``Codes.load`` reads it | arrays ``ids`` and ``distances`` |
-| ``.npy`` | the packed bytes | the ids |
-| ``.parquet`` | column ``code``, lists of bytes | columns ``ids`` and ``distances`` and those of the payload, lists |
-| ``.csv`` | ``row,code``, bytes as hexadecimal digits | ``query,rank,id,distance,…``, one line per neighbour |
-| ``.jsonl`` | ``{"row": 0, "code": "0f…"}`` | ``{"query": 0, "ids": […], "distances": […], "payload": […]}`` |
-
-The standard output, ``-``, gets JSON lines. Where a filter leaves fewer neighbours than were asked for, the rest is
-null in Parquet and JSON lines, -1 (or an empty name) and NaN in npy and npz, and left out in CSV.
+The standard output, ``-``, gets JSON lines.
 """
 
 from __future__ import annotations
@@ -51,16 +42,15 @@ def check_output(
     *,
     inputs: Iterable[str] = (),
     endings: Iterable[str] | None = _KINDS,
-    settings: bool = True,
 ) -> None:
     """Raise BadParameter, before any work, if an output cannot be written or would replace a file.
 
-    With ``overwrite`` it may replace any file but an input. ``endings`` are None if any name will do. ``settings`` says
-    whether the settings of the run are written beside it.
+    With ``overwrite`` it may replace any file but an input. ``endings`` are None if any name will do, and the settings
+    of the run are not written beside it.
     """
     if is_stream(output):
         return
-    beside, problem = settings_path(output), ""
+    beside, problem, read = settings_path(output), "", [Path(split_part(given)[0]) for given in inputs]
     if endings is not None and output.suffix.lower() not in tuple(endings):
         problem = f"{output} must end in one of {', '.join(endings)}, which gives its format"
     elif output.is_dir():
@@ -69,11 +59,11 @@ def check_output(
         problem = f"the folder {output.parent} does not exist; make it first"
     elif not os.access(output.parent, os.W_OK):
         problem = f"nothing may be written to the folder {output.parent}"
-    elif output.exists() and any(_is_same_file(output, split_part(given)[0]) for given in inputs):
+    elif output.exists() and any(path.exists() and output.samefile(path) for path in read):
         problem = f"{output} is an input too; give another path"
     elif output.exists() and not overwrite:
         problem = f"{output} exists already; give another path, or --overwrite to replace it"
-    elif settings and beside.exists() and not overwrite:
+    elif endings is not None and beside.exists() and not overwrite:
         problem = f"{beside}, where the settings of the run go, exists already; give another path, or --overwrite"
     if problem:
         raise wrong(name, problem)
@@ -96,10 +86,6 @@ def report_output(context: typer.Context, output: Path, sentence: str, facts: Ma
     if not is_stream(output):
         write_settings(context, output)
         print_sentence(sentence, facts)
-
-
-def _is_same_file(output: Path, other: str) -> bool:
-    return os.path.exists(other) and output.samefile(other)
 
 
 def write_codes(output: Path, codes: Codes, bitorder: BitOrder = "little") -> None:
@@ -131,9 +117,7 @@ def write_neighbours(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray
             rows.writerow(["query", "rank", "id", "distance", *(payload.column_names if payload is not None else ())])
             for query, found in enumerate(_found(distances, ids, payload)):
                 for rank, (id, distance, values) in enumerate(filter(None, found), 1):
-                    cells = (
-                        json.dumps(value) if isinstance(value, list | dict) else value for value in values.values()
-                    )
+                    cells = (json.dumps(cell) if isinstance(cell, list | dict) else cell for cell in values.values())
                     rows.writerow([query, rank, id, distance, *cells])
     elif kind == "jsonl":
         names = ("ids", "distances") if payload is None else ("ids", "distances", "payload")

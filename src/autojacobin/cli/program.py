@@ -20,7 +20,7 @@ from autojacobin.cli.console import clear_usage_errors, output, report_failures,
 from autojacobin.cli.evaluate import evaluate
 from autojacobin.cli.info import bench, info
 from autojacobin.cli.models import encode, train
-from autojacobin.cli.options import read_settings
+from autojacobin.cli.options import typed_settings
 from autojacobin.cli.reproduce import demo, reproduce
 from autojacobin.cli.search import search
 from autojacobin.cli.serve import explore, serve, warm
@@ -68,7 +68,7 @@ class _Program(TyperGroup):
         """Parse the arguments of the program."""
         _format_help(self, typer.Context(self, **self.context_settings))
         with clear_usage_errors():
-            return super().make_context(info_name, _program_options_first(args), parent, **extra)
+            return super().make_context(info_name, _with_settings(self, *_program_options_first(args)), parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Parse the arguments of the command, and run it."""
@@ -76,17 +76,29 @@ class _Program(TyperGroup):
             return super().invoke(ctx)
 
 
-def _program_options_first(arguments: list[str]) -> list[str]:
-    """Put the options of the program, which may also be given after a command, before it."""
+def _program_options_first(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Give the options of the program, which may also be given after a command, and the other words."""
     first, others, words = list[str](), list[str](), iter(arguments)
     for word in words:
         if word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
-            first.append(word)
+            first += word.split("=", 1)
         elif word in _WITH_VALUE:
             first += [word, *itertools.islice(words, 1)]
         else:
             others += [word, *words] if word == "--" else [word]
-    return first + others
+    return first, others
+
+
+def _with_settings(program: Any, first: list[str], others: list[str]) -> list[str]:
+    """Put the settings in the file of ``--config`` behind the names of the command, before what is typed there."""
+    command, n_names = program, 0
+    while others[n_names:] and others[n_names] in getattr(command, "commands", ()):
+        command, n_names = command.commands[others[n_names]], n_names + 1
+    settings = list[str]()
+    if n_names and "--config" in first[:-1]:
+        path = Path(first[first.index("--config") + 1])
+        settings = typed_settings(path, others[:n_names], command)
+    return [*first, *others[:n_names], *settings, *others[n_names:]]
 
 
 def _format_help(command: Any, context: typer.Context) -> None:
@@ -141,9 +153,8 @@ def _root(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, without progress.")] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", exists=True, dir_okay=False, help="TOML file of settings; options win."),
+    _config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings; options win.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Cores to use; all by default.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -151,8 +162,6 @@ def _root(
     output.quiet, output.as_json, output.debug = quiet, as_json, debug
     if as_json and context.invoked_subcommand in _WITHOUT_JSON:
         raise wrong("--json", f"{context.invoked_subcommand} prints no JSON; leave it out")
-    if config is not None:
-        context.default_map = read_settings(context, config)
     if threads is not None:
         _limit_threads(context, threads)
 
