@@ -6,8 +6,10 @@ import asyncio
 import base64
 import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal
 
 from starlette.middleware.cors import CORSMiddleware
@@ -76,7 +78,9 @@ class Service:
         self._limits = limits
         self._poll_seconds = poll_seconds
         self._n_inside = 0
-        self._ready = False
+        self._ready, self._stopping = False, threading.Event()
+        # one for each index that is written to, so that searches go on
+        self._writers = {name: ThreadPoolExecutor(1, "autojacobin-writer") for name in self._registry}
         self._writable = access.write_token is not None
         routes: list[BaseRoute] = [
             Route("/v1/search", self._search, methods=["POST"]),
@@ -105,34 +109,30 @@ class Service:
 
     def stop_waiting(self) -> None:
         """Stop warming up, so that a shutdown waits only for searches and writes."""
+        self._stopping.set()
         self._ready = False
-        self._watching.cancel()
-        self._watcher.close(wait=False)
 
     @asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
-        """Start the threads and the task that watches the folders; at the end, finish what was begun."""
-        self._searches = Worker("autojacobin-searches", self._limits, self._metrics.count_batch)
-        self._writers: dict[str, Worker] = {}  # one for each index that is written to, so that searches go on
-        self._watcher = Worker(WATCHER)
-        self._watching = asyncio.create_task(self._watch())
+        """Start the threads that search and that watch the folders; at the end, finish what was begun."""
+        self._searches = Worker(self._limits, self._metrics.count_batch)
+        threading.Thread(target=self._watch, name=WATCHER, daemon=True).start()
         try:
             yield
         finally:
             self.stop_waiting()
-            with suppress(asyncio.CancelledError):
-                await self._watching
-            for worker in (self._searches, *self._writers.values()):
-                await asyncio.to_thread(worker.close)
+            for finish in (self._searches.close, *(writer.shutdown for writer in self._writers.values())):
+                await asyncio.to_thread(finish)
 
-    async def _watch(self) -> None:
-        while True:
+    def _watch(self) -> None:
+        """Warm all indexes up, and then look for new versions from time to time."""
+        while not self._stopping.is_set():
             try:
-                await self._watcher.call(self._registry.refresh if self._ready else self._registry.warm)
-                self._ready = True
+                (self._registry.refresh if self._ready else self._registry.warm)()
+                self._ready = not self._stopping.is_set()
             except Exception:  # it may work the next time; until then, the versions in use stay
                 _log.exception("warming the indexes or looking for new versions failed")
-            await asyncio.sleep(self._poll_seconds)
+            self._stopping.wait(self._poll_seconds)
 
     def _check_room(self) -> None:
         most = self._limits.requests
@@ -183,9 +183,8 @@ class Service:
         received = await self._receive(request)
         with self._place():
             write = self._requests.write(received, served, _CHANGES[request.method])
-            if served.name not in self._writers:
-                self._writers[served.name] = Worker("autojacobin-writer")
-            written = await self._writers[served.name].call(write.run)
+            loop = asyncio.get_running_loop()
+            written = await loop.run_in_executor(self._writers[served.name], write.run)
         self._metrics.count_write(served.name, write.change, write.n_vectors)
         return _json(written)
 

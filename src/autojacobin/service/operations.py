@@ -7,6 +7,7 @@ options run in one call. An error of one of them does not affect the others.
 from __future__ import annotations
 
 import asyncio
+import operator
 import threading
 import time
 from collections import Counter, deque
@@ -14,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,7 @@ from autojacobin.service.messages import Written
 from autojacobin.service.responses import Problem, Result, busy, invalid, is_missing
 from autojacobin.service.served import ServedIndex, takes_codes, width_of
 
-T = TypeVar("T")
-
+_Job = tuple["Operation", "asyncio.Future[Result]"]
 _DONE = {"add": "added", "upsert": "upserted", "remove": "removed"}
 
 
@@ -74,30 +74,24 @@ class Operation:
         """Operations with equal keys can run together; one with ids to search among runs alone."""
         return self.served.name, self.options, None if self.among is None else id(self)
 
-    @property
-    def is_filtered(self) -> bool:
-        """Whether this searches among some of the vectors only."""
-        return self.among is not None or (self.options is not None and self.options.where is not None)
-
     @cached_property
     def n_vectors(self) -> int:
         """Number of rows of the result."""
         rows = self.vectors if self.vectors is not None else self.ids
         return 0 if rows is None else len(rows)
 
-    @property
+    @cached_property
     def cost(self) -> int:
-        """How much work this is: vectors times candidates, or times k without re-ranking, as ``Limits.work`` counts."""
+        """How much work this is: vectors times candidates, or times k without re-ranking, as ``Limits.work`` counts.
+
+        If a recall chooses the candidates, :meth:`within` counts them later.
+        """
         if self.options is None:
             return self.n_vectors
         k, candidates = self.options.k, self.options.candidates
-        if not self.options.rerank:
-            return self.n_vectors * k
-        if self.options.recall == 1 and not self.is_filtered:  # all are compared
-            return self.n_vectors * len(self.served.index)
-        if candidates is None:  # a recall chooses them later, and then they are counted again
-            candidates = k if self.options.chooses_candidates else default_candidates(k)
-        return self.n_vectors * candidates
+        if candidates is None and self.options.rerank and not self.options.chooses_candidates:
+            candidates = default_candidates(k)
+        return self.n_vectors * (candidates or k)
 
     def within(self, index: Index, limits: Limits) -> Operation:
         """Give the operation if it compares no more than the service allows.
@@ -189,31 +183,21 @@ def too_much(cost: int, work: int) -> Problem:
 
 
 def run_batch(operations: Sequence[Operation], limits: Limits) -> list[Result | Exception]:
-    """Run operations with equal keys in one call, or each alone if that call fails; errors are returned, not raised."""
+    """Run operations with equal keys in one call; errors are returned, not raised.
+
+    If one of them cannot run with the others, each half is run by itself, so that most of the others run together.
+    """
     index = operations[0].served.index  # one version for all of them, even if a new one replaces it now
-    results: list[Result | Exception] = [LookupError("not run yet")] * len(operations)
-    rows: dict[int, npt.NDArray[Any]] = {}
-    for number, operation in enumerate(operations):
-        try:
-            vectors = operation.rows(index)
-            allowed = operation.within(index, limits)
-            if allowed is operation:
-                rows[number] = vectors
-            else:
-                results[number] = _run_rows(allowed, index, [vectors])[0]
-        except Exception as error:
-            results[number] = error
     try:
-        found = _run_rows(operations[0], index, list(rows.values())) if rows else []
+        rows = [operation.rows(index) for operation in operations]
+        allowed = [operation.within(index, limits) for operation in operations]
+        if len(operations) == 1 or all(map(operator.is_, allowed, operations)):
+            return _run_rows(allowed[0], index, rows)
     except Exception as error:
-        if len(rows) > 1:
-            for number in rows:
-                results[number] = run_batch([operations[number]], limits)[0]
-            return results
-        found = [error]
-    for number, result in zip(rows, found, strict=True):
-        results[number] = result
-    return results
+        if len(operations) == 1:
+            return [error]
+    half = len(operations) // 2
+    return run_batch(operations[:half], limits) + run_batch(operations[half:], limits)
 
 
 def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]]) -> list[Result | Exception]:
@@ -284,85 +268,61 @@ class Write:
             raise Problem(409, "id-exists", detail + "send PUT to replace it, or leave it out") from error
 
 
-class _Job(NamedTuple):
-    work: Any  # an operation, or a function
-    future: asyncio.Future[Any]
-    n_vectors: int = 0
-    cost: int = 0
-
-    def runs_with(self, other: _Job) -> bool:
-        one, two = self.work, other.work
-        return isinstance(one, Operation) and isinstance(two, Operation) and one.key == two.key
-
-
 class Worker:
-    """A thread with a queue: it runs calls in turn, and operations that wait together with equal keys in one call.
+    """A thread with a queue of operations; those that wait together with equal keys run in one call.
 
-    Its futures belong to the event loop that makes it; a job whose future is cancelled is not begun. The interpreter
-    does not wait for the thread at exit. ``observe`` is called with the vectors and the seconds of each batch.
+    Its futures belong to the event loop that makes it; an operation whose future is cancelled is not begun. ``observe``
+    is called with the vectors and the seconds of each batch.
     """
 
-    def __init__(
-        self, name: str, limits: Limits | None = None, observe: Callable[[int, float], None] | None = None
-    ) -> None:
+    def __init__(self, limits: Limits | None = None, observe: Callable[[int, float], None] | None = None) -> None:
         self._limits = limits or Limits()
         self._observe = observe
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._work, name="autojacobin-searches", daemon=True)
         self._thread.start()
 
     @property
     def waiting_vectors(self) -> int:
         """Vectors in the queue, without those of the batch that runs."""
-        return sum(job.n_vectors for job in list(self._waiting) if not job.future.cancelled())
-
-    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Call a function in the thread."""
-        return self._submit(_Job(function, self._loop.create_future()))
+        return sum(job.n_vectors for job, future in list(self._waiting) if not future.cancelled())
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
         """Run an operation, if the queue has room for it."""
-        return self._submit(_Job(operation, self._loop.create_future(), operation.n_vectors, operation.cost))
-
-    def close(self, *, wait: bool = True) -> None:
-        """Take no more jobs, and wait until those in the queue are finished; or begin no more, and do not wait."""
-        with self._changed:
-            self._closed = True
-            if not wait:
-                for job in self._waiting:
-                    job.future.cancel()
-            self._changed.notify()
-        if wait:
-            self._thread.join()
-
-    def _submit(self, job: _Job) -> asyncio.Future[Any]:
         most = self._limits.waiting_vectors
         with self._changed:
             if self._closed:
                 raise busy("the service is stopping and begins nothing new; try again when it is back")
             waiting = self.waiting_vectors
-            if waiting and waiting + job.n_vectors > most:
+            if waiting and waiting + operation.n_vectors > most:
                 raise busy(
                     f"the queue is full, got {waiting} vectors waiting of at most {most}; try again after the time in "
                     "Retry-After, or send fewer at once"
                 )
-            self._waiting.append(job)
+            future: asyncio.Future[Result] = self._loop.create_future()
+            self._waiting.append((operation, future))
             self._changed.notify()
-        return job.future
+        return future
+
+    def close(self) -> None:
+        """Take no more operations, and wait until those in the queue are finished."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
 
     def _work(self) -> None:
         while (jobs := self._next_batch()) is not None:
-            start, results = time.perf_counter(), list[Any]()
-            operations = [job.work for job in jobs if isinstance(job.work, Operation)]
+            start, operations = time.perf_counter(), [operation for operation, _ in jobs]
             try:
-                results = run_batch(operations, self._limits) if operations else [jobs[0].work()]
+                results = run_batch(operations, self._limits)
             except Exception as error:  # the thread has to survive any error
                 results = [error] * len(jobs)
             if self._observe is not None:
-                self._observe(sum(job.n_vectors for job in jobs), time.perf_counter() - start)
+                self._observe(sum(operation.n_vectors for operation in operations), time.perf_counter() - start)
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 self._loop.call_soon_threadsafe(_deliver, jobs, results)
 
@@ -374,11 +334,12 @@ class Worker:
                 others: deque[_Job] = deque()
                 n_vectors = cost = 0
                 for job in self._waiting:
-                    if job.future.cancelled():  # nobody waits for it
+                    operation, future = job
+                    if future.cancelled():  # nobody waits for it
                         continue
-                    more, total = n_vectors + job.n_vectors, cost + job.cost
+                    more, total = n_vectors + operation.n_vectors, cost + operation.cost
                     small = more <= VECTORS_TOGETHER and total <= self._limits.work
-                    if not batch or (small and job.runs_with(batch[0])):
+                    if not batch or (small and operation.key == batch[0][0].key):
                         batch.append(job)
                         n_vectors, cost = more, total
                     else:
@@ -389,11 +350,11 @@ class Worker:
                 self._changed.wait()
 
 
-def _deliver(jobs: list[_Job], results: list[Any]) -> None:
-    for job, result in zip(jobs, results, strict=True):
-        if job.future.done():  # nobody waits any more
+def _deliver(jobs: list[_Job], results: list[Result | Exception]) -> None:
+    for (_, future), result in zip(jobs, results, strict=True):
+        if future.done():  # nobody waits any more
             continue
         if isinstance(result, Exception):
-            job.future.set_exception(result)
+            future.set_exception(result)
         else:
-            job.future.set_result(result)
+            future.set_result(result)
