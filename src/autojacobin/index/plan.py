@@ -44,7 +44,7 @@ _SHARE_PROBED, _FEWEST_PROBES = 32, 8
 _WIDER = 8  # times the candidates, for a query that is unlike those that the index learned from
 _WIDEST = 64  # times the candidates, for one that is unlike all of them; it scans all lists
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
-_WIDER_LISTS = -2  # the threshold for lists that such a query takes, the last but one
+_WIDER_LISTS = 3  # how many thresholds for lists further such a query goes, up to the last but one
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,10 +239,9 @@ def _cheapest(
         last = level + 1 if n_allowed is None else len(known.levels)
         most = int(known.most[last - 1, t])
         probing = Probing(most, known.weights[level:last], known.thresholds[level:last, t], k)
+        far = min(t + _WIDER_LISTS, known.thresholds.shape[1] - 2)
         wider = Probing(
-            int(known.most[level, _WIDER_LISTS]),
-            known.weights[level : level + 1],
-            known.thresholds[level : level + 1, _WIDER_LISTS],
+            int(known.most[level, far]), known.weights[level : level + 1], known.thresholds[level : level + 1, far]
         )
     plan = Plan(
         k, distance, True, number, False, recall, seen, at_least, known.n_queries, probing,

@@ -4,7 +4,7 @@
 smallest of these is found in strips: a strip is read one by one only if it holds something smaller than what was found
 before, and whether it does is tested by whole vectors.
 
-*Some centres* (``nearest_centres``), for queries. Products of bytes choose the centres that are measured: CPUs take 64
+*Some centres* (``nearest_centres``), for queries. Products of bytes estimate which centres are near: CPUs take 64
 of them by one instruction, and the centres take a quarter of the memory. Centres are rounded to multiples of a step s,
 and a query x to multiples of a step t. Rounding errors are about uniform, so the product x·c errs by a standard
 deviation of about √((s² ‖x‖² + t² ‖c‖²) / 12), and the squared distance by twice that. A centre is measured if its
@@ -207,10 +207,10 @@ def nearest_centres(
 ) -> None:  # fmt: skip
     """Write the nearest centres of each row and their squared distances, in this order; of equal ones the first.
 
-    If there is a rule, only the centres are written whose lists are worth to be scanned by it, and then -1. For each
-    level, ``rule`` has w0, w1, w2, w3, the smallest log λ of such a list and how many allowed neighbours are wanted;
-    without a rule, it is empty. ``shares`` is the allowed share of each list; without a filter, it is empty, and the
-    first level counts. The nearest centre is always written.
+    If there is a rule, only the centres are written whose lists are worth to be scanned by it, and then -1. It takes
+    estimates of the distances, and that with the smallest estimate is always written. For each level, ``rule`` has w0,
+    w1, w2, w3, the smallest log λ of such a list and how many allowed neighbours are wanted; without a rule, it is
+    empty. ``shares`` is the allowed share of each list; without a filter, it is empty, and the first level counts.
 
     ``groups`` holds the centres less the origin as :func:`write_groups` gives them, in the order of ``members``, and
     ``norms`` their squared norms, filled up with infinity. Centres with an infinite norm do not count; where there are
@@ -255,22 +255,57 @@ def nearest_centres(
             constant, factor = _scale_of(asked[i], step * units[i], largest, squares[i])
             for place in range(n_looked_at):
                 _estimate(products[i], estimates, place, norms, looked_at[place], constant, factor)
-            error = math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
             near = estimates[: CENTRES_PER_GROUP * n_looked_at]
-            enough = wanted
-            if rule.shape[0] > 0:  # with a filter, all are needed to choose a level
-                enough = max(wanted, _FAR_RANK + 1) if shares.shape[0] > 0 else _FAR_RANK + 1
-            limit = min(_limit_of(near.view(np.int32), enough) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
-            ordered = _sorted(_measure(X, q, points, near, np.float32(-1), limit, looked_at, members))
-            if rule.shape[0] > 0 and shares.shape[0] == 0 and len(ordered) > _FAR_RANK:
-                reach = _reach_of(ordered, near, rule)
-                if reach > 0:
-                    farther = min(np.float32(reach) + np.float32(2 * _DEVIATIONS * error), _LARGEST)
-                    others = _measure(X, q, points, near, limit, farther, looked_at, members)
-                    ordered = _sorted(np.concatenate((ordered, others)))
-            if shares.shape[0] > 0:
-                ordered = ordered[:enough]
-            _write_lists(ordered, rule, shares, labels, squared, q)
+            if rule.shape[0] > 0:
+                keys = _worth_scanning(X, q, points, near, rule, shares, wanted, looked_at, members)
+            else:
+                error = math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
+                limit = _limit_of(near.view(np.int32), wanted) + np.float32(2 * _DEVIATIONS * error)
+                keys = _estimated(near, min(limit, _LARGEST), looked_at, members)
+            _measure(X, q, points, keys)
+            ordered = _sorted(keys)
+            count = min(len(ordered), wanted)
+            for place in range(np.uint64(count)):
+                labels[q, place] = np.int32(ordered[place] & 0xFFFFFFFF)
+                squared[q, place] = _distance_of(ordered[place])
+            for place in range(np.uint64(count), np.uint64(wanted)):
+                labels[q, place], squared[q, place] = -1, np.inf
+
+
+@kernel(inline=True)
+def _worth_scanning(
+    X: Any, q: Any, points: Any, estimates: Any, rule: Any, shares: Any, most: int, looked_at: Any, members: Any
+) -> Any:  # fmt: skip
+    """The lists that a query scans by the rule, as keys.
+
+    Estimates of the distances are near enough for the rule. Only the nearest one is measured: of a query beside a
+    centre, the estimate errs much.
+    """
+    filtered = shares.shape[0] > 0
+    enough = max(most, _FAR_RANK + 1) if filtered else _FAR_RANK + 1  # with a filter, all are needed to choose a level
+    keys = _sorted(_estimated(estimates, _limit_of(estimates.view(np.int32), enough), looked_at, members))
+    if len(keys) == 0:
+        return keys
+    _measure(X, q, points, keys[:1])
+    level = 0
+    if filtered:
+        keys = keys[:enough]
+        level = _level_of(keys, _scale_of_gaps(keys), rule, shares)
+    elif len(keys) > _FAR_RANK:
+        reach = _reach_of(keys, estimates, rule)
+        if reach > 0:
+            keys = _sorted(_estimated(estimates, min(np.float32(reach), _LARGEST), looked_at, members))
+            _measure(X, q, points, keys[:1])
+    low = high = min(len(keys), most)
+    if level >= 0:  # if no level expects enough, all are scanned
+        scale, low = _scale_of_gaps(keys), 1  # what is expected falls with the rank
+        while low < high:
+            middle = (low + high) >> 1
+            if _expected(keys, middle, scale, rule[level]) < rule[level, 4]:
+                high = middle
+            else:
+                low = middle + 1
+    return keys[:low]
 
 
 @kernel(inline=True)
@@ -293,30 +328,6 @@ def _reach_of(ordered: Any, estimates: Any, rule: Any) -> Any:
         expected = row[0] + row[1] * (middle - scale[1]) + row[2] * math.log(1.0 + rank) + row[3] * scale[2]
         low, high = (middle, high) if expected >= row[4] else (low, middle)
     return math.exp(high)
-
-
-@kernel(inline=True)
-def _write_lists(ordered: Any, rule: Any, shares: Any, labels: Any, squared: Any, q: Any) -> None:
-    """Write the lists that a query scans, of those that were measured, then -1."""
-    count = min(len(ordered), labels.shape[1])
-    if rule.shape[0] > 0 and count > 0:
-        scale, level = _scale_of_gaps(ordered), 0
-        if shares.shape[0] > 0:
-            level = _level_of(ordered, scale, rule, shares)
-        if level >= 0:  # if no level expects enough, all are scanned
-            low, high = 1, count  # what is expected falls with the rank
-            while low < high:
-                middle = (low + high) >> 1
-                if _expected(ordered, middle, scale, rule[level]) < rule[level, 4]:
-                    high = middle
-                else:
-                    low = middle + 1
-            count = low
-    for place in range(np.uint64(count)):
-        labels[q, place] = np.int32(ordered[place] & 0xFFFFFFFF)
-        squared[q, place] = _distance_of(ordered[place])
-    for place in range(np.uint64(count), np.uint64(labels.shape[1])):
-        labels[q, place], squared[q, place] = -1, np.inf
 
 
 @kernel(inline=True)
@@ -498,27 +509,31 @@ def _mark(typing_context: Any, estimates: Any, first: Any, limit: Any) -> Any:  
 
 
 @kernel(inline=True)
-def _measure(
-    X: Any, q: Any, points: Any, estimates: Any, above: Any, limit: Any, looked_at: Any, members: Any
-) -> Any:  # fmt: skip
-    """Measure the centres whose estimates are above one number and up to another.
-
-    Gives distances and numbers as keys to sort by.
-    """
+def _estimated(estimates: Any, limit: Any, looked_at: Any, members: Any) -> Any:
+    """The centres whose estimates are at most a limit: estimates and numbers as keys to sort by."""
     count = np.uint64(0)
     for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
-        count += popcount(_mark(estimates, first, limit) & ~_mark(estimates, first, above))
+        count += popcount(_mark(estimates, first, limit))
     keys, count = np.empty(np.int64(count), dtype=np.int64), np.uint64(0)
+    bits = estimates.view(np.int32)
     for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
-        near = _mark(estimates, first, limit) & ~_mark(estimates, first, above)
+        near = _mark(estimates, first, limit)
         start = np.uint64(looked_at[first // CENTRES_PER_GROUP] * CENTRES_PER_GROUP)
         while near:
-            c = np.uint64(members[start + trailing_zeros(near)])
+            place = trailing_zeros(near)
             near &= near - np.uint64(1)
-            squared = _distance(X, q, points, c)
-            keys[count] = (np.int64(np.float32(squared).view(np.int32)) << 32) | np.int64(c)
+            keys[count] = (np.int64(bits[np.uint64(first) + place]) << 32) | np.int64(members[start + place])
             count += np.uint64(1)
     return keys
+
+
+@kernel(inline=True)
+def _measure(X: Any, q: Any, points: Any, keys: Any) -> None:
+    """Replace the estimates in keys by the squared distances."""
+    for i in range(np.uint64(len(keys))):
+        c = np.uint64(keys[i] & 0xFFFFFFFF)
+        squared = np.float32(_distance(X, q, points, c))
+        keys[i] = (np.int64(squared.view(np.int32)) << 32) | np.int64(c)
 
 
 @kernel(inline=True)
