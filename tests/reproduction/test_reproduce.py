@@ -326,7 +326,7 @@ def test_a_missing_matplotlib_is_reported_before_the_work(tmp_path, monkeypatch)
 
 def test_what_has_a_caption_is_a_figure(made):
     drawn = {name for name, names in record_of(made)["files"].items() if any(path.endswith(".svg") for path in names)}
-    assert drawn == {name for name, artefact in ARTEFACTS.items() if artefact.is_figure}
+    assert drawn == {name for name, artefact in ARTEFACTS.items() if artefact.caption}
 
 
 def test_a_set_without_pictures_says_so(tmp_path):

@@ -8,20 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from autojacobin import figures
-from autojacobin.reproduction import paper
+from autojacobin.reproduction import paper, trials
 from autojacobin.reproduction.report import Table
 from autojacobin.reproduction.results import Results
-from autojacobin.reproduction.trials import (
-    ASYMMETRIC,
-    AUTOENCODER,
-    COMPARED,
-    SHOWN,
-    Settings,
-    Trial,
-    alpha_trial,
-    default_trials,
-    every_method,
-)
+from autojacobin.reproduction.trials import COMPARED, Settings, Trial, default_trials, every_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +21,8 @@ if TYPE_CHECKING:
 class Artefact:
     """A table or a figure of the paper.
 
-    ``title`` says what it shows, ``claim`` what the paper says about it, ``caption`` what is below a figure. ``make``
+    ``title`` says what it shows, ``claim`` what the paper says about it, ``caption`` what is below a figure; tables
+    have none. ``make``
     gives a Table, a Figure, or a sentence that says why there is none. ``trials`` gives the trials that it needs,
     and ``searches_grids`` says whether the grids of the variants have to be searched.
     """
@@ -43,13 +34,8 @@ class Artefact:
     trials: Callable[[Settings], list[Trial]] = lambda _: []
     searches_grids: bool = False
 
-    @property
-    def is_figure(self) -> bool:
-        """Whether it is a figure. Figures have a caption, tables do not."""
-        return bool(self.caption)
 
-
-_compared, _shown = partial(default_trials, COMPARED), partial(default_trials, SHOWN)
+_compared, _shown = partial(default_trials, COMPARED), partial(default_trials, trials.SHOWN)
 
 
 def _first_of(method: str, settings: Settings) -> list[Trial]:
@@ -61,7 +47,7 @@ def _longest_of_own(settings: Settings) -> list[Trial]:
 
 
 def _over_alpha(settings: Settings) -> list[Trial]:
-    own = [alpha_trial(bits, alpha, settings) for alpha in settings.alphas for bits in settings.bits]
+    own = [trials.alpha_trial(bits, alpha, settings) for alpha in settings.alphas for bits in settings.bits]
     return own + _first_of("NOKMeans", settings)
 
 
@@ -164,7 +150,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Table II: m-Recall of every method",
         "Auto-JacoBin has the highest m-Recall in 13 of the 15 rows on SIFT1M, and OKMeans in the other two; the text "
         "calls it comparable to the state of the art there, and better with more bits.",
-        paper.m_recalls,
+        lambda results: paper.m_recalls(results, "table-2", "Table II: m-Recall", paper.labelled(COMPARED)),
         trials=_compared,
     ),
     "times": Artefact(
@@ -183,15 +169,15 @@ ARTEFACTS: dict[str, Artefact] = {
     "quality": Artefact(
         "Beyond the paper: all methods, and Auto-JacoBin with settings that it chooses itself",
         "Not in the paper: its settings are fixed. By default the library chooses them on held-out training points.",
-        paper.every_m_recall,
+        lambda results: paper.m_recalls(results, "quality", "m-Recall of all methods", paper.labelled(every_method())),
         trials=lambda settings: default_trials(every_method(), settings),
     ),
     "distances": Artefact(
         "Beyond the paper: other distances, and the binary auto-encoder",
         "Not in the paper: it compares codes by the Hamming distance. The distances here keep the real values of the "
         "query and need no more memory. The binary auto-encoder is made for the distance to what its codes decode to.",
-        paper.distance_m_recalls,
-        trials=partial(default_trials, (*ASYMMETRIC, AUTOENCODER)),
+        lambda results: paper.m_recalls(results, "distances", "m-Recall by the distance", paper.BY_DISTANCE),
+        trials=partial(default_trials, (*trials.ASYMMETRIC, trials.AUTOENCODER)),
     ),
 }
 """By the names for ``--only``, in the order of the paper; what goes beyond the paper comes last."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,38 +42,20 @@ def data_sets(results: Results) -> Table:
     )
 
 
-def m_recalls(results: Results) -> Table:
-    """Table II."""
-    title = f"Table II: m-Recall on {results.data.name}, K = {results.settings.depth:,}"
-    return _compared(results, "table-2", title, COMPARED)
-
-
-def every_m_recall(results: Results) -> Table:
-    """Table II with all ten methods, and with Auto-JacoBin that chooses its settings."""
-    title = f"m-Recall of all methods on {results.data.name}, K = {results.settings.depth:,}"
-    return _compared(results, "quality", title, every_method())
-
-
-def distance_m_recalls(results: Results) -> Table:
-    """m-Recall by other distances than Hamming, and of the binary auto-encoder by its own."""
-    title = f"m-Recall by the distance on {results.data.name}, K = {results.settings.depth:,}"
-    return _compared(results, "distances", title, tuple(BY_DISTANCE), tuple(BY_DISTANCE.values()))
-
-
 def standings(results: Results, names: Collection[str]) -> list[Table]:
     """How often each method is ahead, level with the best or behind, for each comparison that the run has made."""
-    compared = {"table2": COMPARED, "quality": every_method(), "distances": tuple(BY_DISTANCE)}
+    compared = {"table2": labelled(COMPARED), "quality": labelled(every_method()), "distances": BY_DISTANCE}
     cases = [(bits, k) for k in results.settings.ks for bits in results.settings.bits]
     tables = []
-    for name, methods in compared.items():
+    for name, labels in compared.items():
         if name not in names:
             continue
-        found = [results.level_with_best(methods, bits, k) for bits, k in cases]
+        found = [results.level_with_best(labels, bits, k) for bits, k in cases]
         rows = []
-        for method in methods:
+        for method, text in labels.items():
             ahead = sum(best == method and not level for best, level in found)
             level = sum(method in (best, *level) for best, level in found) - ahead
-            rows.append((BY_DISTANCE[method] if name == "distances" else label(method), ahead, level))
+            rows.append((text, ahead, level))
         tables.append(
             Table(
                 f"standing-{name}",
@@ -86,8 +68,9 @@ def standings(results: Results, names: Collection[str]) -> list[Table]:
     return tables
 
 
-def _compared(results: Results, name: str, title: str, methods: tuple[str, ...], labels: tuple[str, ...] = ()) -> Table:
-    settings = results.settings
+def m_recalls(results: Results, name: str, title: str, labels: dict[str, str]) -> Table:
+    """Compare methods, given with their labels, by m-Recall, as in Table II."""
+    settings, methods = results.settings, tuple(labels)
     rows: list[tuple[str, ...]] = []
     bold: set[tuple[int, int]] = set()
     near: set[tuple[int, int]] = set()
@@ -97,23 +80,20 @@ def _compared(results: Results, name: str, title: str, methods: tuple[str, ...],
             bold.add((len(rows), 1 + methods.index(best)))
             near.update((len(rows), 1 + methods.index(method)) for method in level)
             rows.append((f"({k}, {bits})", *(str(results.m_recall(method, bits, k)) for method in methods)))
+    means = "Seed 0" if settings.seeds == 1 else f"Mean ± deviation of {settings.seeds} seeds"
+    chosen = {bits: results.of(CHOSEN, bits)[0].trained_as for bits in settings.bits if CHOSEN in methods}
+    trained = "".join(f" {label(CHOSEN)} at {bits} bits is {text}." for bits, text in chosen.items() if text)
     return Table(
         name,
-        title,
-        ("(k, bits)", *(labels or map(label, methods))),
+        f"{title} on {results.data.name}, K = {settings.depth:,}",
+        ("(k, bits)", *labels.values()),
         tuple(rows),
         frozenset(bold),
-        note=f"{results.seeds_in_words.capitalize()}; {count_of(len(results.data.queries), 'query', 'queries')}. "
+        note=f"{means}; {count_of(len(results.data.queries), 'query', 'queries')}. "
         "The best is in bold. ≈: level with the best, by a paired test over the queries at 5 %, or within the spread "
-        "of the seeds." + (_choices(results) if CHOSEN in methods else ""),
+        f"of the seeds.{trained}",
         level=frozenset(near),
     )
-
-
-def _choices(results: Results) -> str:
-    """Sentences that say what Auto-JacoBin with chosen settings is at each code length, with seed 0."""
-    found = {bits: results.of(CHOSEN, bits)[0].trained_as for bits in results.settings.bits}
-    return "".join(f" {label(CHOSEN)} at {bits} bits is {name}." for bits, name in found.items() if name)
 
 
 def training_times(results: Results) -> Table:
@@ -193,6 +173,11 @@ def _by_k_and_bits(results: Results, name: str, title: str, text: Callable[[str,
 def label(method: str) -> str:
     """Name of a method in tables and legends."""
     return find_method(method).label
+
+
+def labelled(methods: Iterable[str]) -> dict[str, str]:
+    """Methods and their labels."""
+    return {method: label(method) for method in methods}
 
 
 BY_DISTANCE: dict[str, str] = {

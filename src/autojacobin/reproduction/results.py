@@ -38,12 +38,6 @@ class Results:
     _levels: dict[Any, tuple[str, list[str]]] = field(default_factory=dict, repr=False)
 
     @property
-    def seeds_in_words(self) -> str:
-        """What the numbers are means over, for the notes of tables."""
-        n = self.settings.seeds
-        return "seed 0" if n == 1 else f"mean ± deviation of {n} seeds"
-
-    @property
     def averaged_over(self) -> str:
         """What curves are means over, for notes."""
         n, seeds = len(self.data.queries), self.settings.seeds
@@ -86,7 +80,8 @@ class Results:
             for name in names:
                 spread = np.hypot(means[best].spread or 0.0, means[name].spread or 0.0)
                 near = means[best].mean - means[name].mean <= spread
-                if name != best and (near or not surely_better(values[best], values[name])):
+                ahead = len(values[best]) > 1 and paired_test(values[best], values[name]).verdict() == "a better"
+                if name != best and (near or not ahead):
                     level.append(name)
             self._levels[names, bits, k] = best, level
         return self._levels[names, bits, k]
@@ -116,11 +111,6 @@ class Results:
 
 def _means(outcome: Outcome, ks: tuple[int, ...]) -> dict[str, float]:
     return {str(k): float(outcome.m_recall(k).mean()) for k in ks}
-
-
-def surely_better(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> bool:
-    """Whether a paired test over the queries finds a better than b, at 5 %."""
-    return len(a) > 1 and paired_test(a, b).verdict() == "a better"
 
 
 class Store:

@@ -25,23 +25,11 @@ from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth, m_recall
 from autojacobin.hashers import Hasher
-from autojacobin.reproduction import paper
+from autojacobin.reproduction import paper, trials
 from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
 from autojacobin.reproduction.report import Report, Section, Table
 from autojacobin.reproduction.results import Results, Store
-from autojacobin.reproduction.trials import (
-    GRIDS,
-    N_PICTURED,
-    VARIANTS,
-    Settings,
-    Trial,
-    cut,
-    fingerprint,
-    longest_bits,
-    make_hasher,
-    run_trial,
-    variant_trials,
-)
+from autojacobin.reproduction.trials import VARIANTS, Settings, Trial, longest_bits, make_hasher, run_trial
 from autojacobin.search import hamming_topk
 
 _K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the parameters of a variant
@@ -123,10 +111,10 @@ def reproduce(
     settings.check_against(data)
     wanted = _wanted(only)
     _check_folder(Path(folder), data.name)
-    if any(artefact.is_figure for artefact in wanted.values()):
+    if any(artefact.caption for artefact in wanted.values()):
         figures.require_matplotlib()  # before the work, not after it
     started = time.perf_counter()
-    run = _Run(cut(data, settings), settings, Store(folder), tuple(models), progress or (lambda *_: None))
+    run = _Run(trials.cut(data, settings), settings, Store(folder), tuple(models), progress or (lambda *_: None))
     results = run.everything(wanted)
     sections = [run.section(name, artefact, results) for name, artefact in wanted.items()]
     tables = {section.name: section.content for section in sections if isinstance(section.content, Table)}
@@ -184,31 +172,31 @@ class _Run:
     ) -> None:
         self.data, self.settings, self.store, self.progress = data, settings, store, progress
         self.models = models
-        self.print = fingerprint(data)
+        self.print = trials.fingerprint(data)
         self.done, self.total = 0, 1
         self.files: dict[str, list[str]] = {}
         self.model_files: dict[str, str] = {}
 
     def everything(self, wanted: dict[str, Artefact]) -> Results:
         """Run all trials that the wanted tables and figures need."""
-        trials = list(dict.fromkeys(trial for artefact in wanted.values() for trial in artefact.trials(self.settings)))
+        needed = list(dict.fromkeys(trial for artefact in wanted.values() for trial in artefact.trials(self.settings)))
         searched = any(artefact.searches_grids for artefact in wanted.values())
         bits = longest_bits(self.settings)
         tries = sum(1 + len(grid(method, self.settings)) for method in VARIANTS) if searched else 0
-        self.total = 1 + sum(trial.cost for trial in trials) + tries * Trial(VARIANTS[0], bits, 0).cost + len(wanted)
+        self.total = 1 + sum(trial.cost for trial in needed) + tries * Trial(VARIANTS[0], bits, 0).cost + len(wanted)
         self.progress("ground truth", 0, self.total)
-        k = min(max(self.settings.ks[-1], N_PICTURED), len(self.data.base))
+        k = min(max(self.settings.ks[-1], trials.N_PICTURED), len(self.data.base))
         truth = (
             self.store.array(f"truth-{k}-{self.print}", lambda: ground_truth(self.data.base, self.data.queries, k))
-            if trials
+            if needed
             else np.zeros((len(self.data.queries), 0), dtype=np.int64)
         )
         self._advance(1, "ground truth")
         results = Results(self.data, self.settings, truth)
         if searched:
             results.chosen = {method: self._choose(method, bits) for method in VARIANTS}
-            trials += variant_trials(self.settings, results.chosen)
-        for trial in trials:
+            needed += trials.variant_trials(self.settings, results.chosen)
+        for trial in needed:
             self._try(trial, results)
         return results
 
@@ -298,7 +286,7 @@ def _write_table(store: Store, table: Table) -> list[Path]:
 
 def grid(method: str, settings: Settings) -> list[dict[str, float]]:
     """All combinations of parameters that are tried for a variant; only its weight α unless the grids are full."""
-    axes = {name: values for name, values in GRIDS[method].items() if settings.full_grids or name == "alpha"}
+    axes = {name: values for name, values in trials.GRIDS[method].items() if settings.full_grids or name == "alpha"}
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
