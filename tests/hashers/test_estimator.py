@@ -93,8 +93,5 @@ def test_names_of_features_are_remembered_and_compared():
     assert hasher.n_features_in_ == 10
 
 
-def test_a_notebook_draws_it_as_scikit_learn_does():
-    shown = make_pipeline(ITQ(4))[-1]._repr_mimebundle_()
-    assert shown["text/plain"] == "ITQ(n_bits=4)"
-    assert "ITQ" in shown["text/html"]
+def test_a_notebook_draws_a_pipeline_with_it():
     assert "ITQ" in estimator_html_repr(make_pipeline(ITQ(4)))

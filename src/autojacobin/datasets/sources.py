@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from autojacobin.datasets.entries import Entry
 from autojacobin.datasets.formats.source import open_source, unpacked
-from autojacobin.datasets.local import VectorSet, find_parts, open_local, open_parts
+from autojacobin.datasets.local import VectorSet, find_parts, open_parts
 from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets.vector_files import open_vectors
 from autojacobin.errors import DataError, FormatError
@@ -55,10 +55,17 @@ def _named(entry: Entry, **parts: Any) -> VectorSet:
     return VectorSet(entry.name, entry.description, **origin, **parts)
 
 
-def _search(folder: Path, pattern: str) -> list[Path]:
-    # hidden folders may be left from an interrupted unpacking
-    found = sorted(folder.rglob(pattern))
-    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+def _first_of_each(folder: Path, patterns: dict[str, tuple[str, ...]]) -> dict[str, Path] | None:
+    """Find a file below a folder for each role, by the first of its patterns that fits one; None if one is missing."""
+    found = {}
+    for role, names in patterns.items():
+        paths = [path for name in names for path in sorted(folder.rglob(name))]
+        # hidden folders may be left from an interrupted unpacking
+        seen = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+        if not seen:
+            return None
+        found[role] = seen[0]
+    return found
 
 
 def _digits(entry: Entry, _files: dict[str, Path]) -> VectorSet:
@@ -95,46 +102,29 @@ def _texmex(entry: Entry, files: dict[str, Path]) -> VectorSet:
     return replace(data, train=train, source=entry.source, licence=entry.licence, citation=entry.citation)
 
 
-def _find_idx(entry: Entry, folder: Path) -> dict[str, Path] | None:
-    hdf5 = folder / f"{entry.name}-784-euclidean.hdf5"
-    if hdf5.is_file():
-        return {"hdf5": hdf5}
-    found = {}
-    for role, stem in (("base", "train-images-idx3-ubyte"), ("queries", "t10k-images-idx3-ubyte")):
-        present = [path for path in (folder / stem, folder / f"{stem}.gz") if path.is_file()]
-        if not present:
-            return None
-        found[role] = present[0]
-    return found
+def _find_idx(_entry: Entry, folder: Path) -> dict[str, Path] | None:
+    stems = {"base": "train-images-idx3-ubyte", "queries": "t10k-images-idx3-ubyte"}
+    return _first_of_each(folder, {role: (stem, f"{stem}.gz") for role, stem in stems.items()})
 
 
 def _idx(entry: Entry, files: dict[str, Path]) -> VectorSet:
-    if "hdf5" in files:
-        data = open_local(files["hdf5"])
-        parts: dict[str, Any] = {"base": data.base, "queries": data.queries, "truth": data.truth}
-        source = files["hdf5"]
-    else:
-        source = files["base"].parent
+    def fill(folder: Path) -> None:
+        for role, path in files.items():
+            pictures = read_idx(path)
+            scatter_rows([pictures], {role: np.arange(len(pictures))}, folder)
 
-        def fill(folder: Path) -> None:
-            for role, path in files.items():
-                pictures = read_idx(path)
-                scatter_rows([pictures], {role: np.arange(len(pictures))}, folder)
-
-        pictures = open_prepared(entry.name, list(files.values()), "idx", fill)
-        parts = {role: array.reshape(len(array), -1) for role, array in pictures.items()}
-        parts |= {"base_patches": pictures["base"], "query_patches": pictures["queries"]}
-    base, queries = parts["base"], parts["queries"]
-    _check(entry, source, len(base) + len(queries), base.shape[1], base, queries)
-    return _named(entry, train=base[draw(len(base), entry.split.train or len(base))[0]], **parts)
+    pictures = open_prepared(entry.name, list(files.values()), "idx", fill)
+    base, queries = (array.reshape(len(array), -1) for array in (pictures["base"], pictures["queries"]))
+    _check(entry, files["base"].parent, len(base) + len(queries), base.shape[1], base, queries)
+    train = base[draw(len(base), entry.split.train or len(base))[0]]
+    patches = {"base_patches": pictures["base"], "query_patches": pictures["queries"]}
+    return _named(entry, train=train, base=base, queries=queries, **patches)
 
 
 def _find_nus_wide(_entry: Entry, folder: Path) -> dict[str, Path] | None:
-    every = {path.name: path for path in _search(folder, "*Normalized_WT.dat*")}
     for names in (("Normalized_WT.dat",), ("Train_Normalized_WT.dat", "Test_Normalized_WT.dat")):
-        files = [every.get(name) or every.get(f"{name}.gz") for name in names]
-        found = {name: file for name, file in zip(names, files, strict=True) if file is not None}
-        if len(found) == len(names):
+        found = _first_of_each(folder, {name: (name, f"{name}.gz") for name in names})
+        if found is not None:
             return found
     return None
 
@@ -154,11 +144,8 @@ def _nus_wide(entry: Entry, files: dict[str, Path]) -> VectorSet:
 
 
 def _find_sift10m(_entry: Entry, folder: Path) -> dict[str, Path] | None:
-    features = _search(folder, "SIFT10Mfeatures.mat")
-    patches = [path for path in _search(folder, "*.mat") if "patch" in path.name.lower()]
-    if not features:
-        return None
-    return {"features": features[0], **({"patches": patches[0]} if patches else {})}
+    found = _first_of_each(folder, {"features": ("SIFT10Mfeatures.mat",)})
+    return found and found | (_first_of_each(folder, {"patches": ("*[pP]atch*.mat",)}) or {})
 
 
 def _sift10m(entry: Entry, files: dict[str, Path]) -> VectorSet:

@@ -155,12 +155,6 @@ class Estimator:
         given = (f"{name}={text}" for name, text in shown.items() if text != repr(defaults[name]))
         return f"{type(self).__name__}({', '.join(given)})"
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """Draw the estimator in a notebook as scikit-learn does."""
-        from sklearn.utils import estimator_html_repr
-
-        return {"text/plain": repr(self), "text/html": estimator_html_repr(self)}
-
 
 class Learner(Estimator):
     """The part of a method that learns. A method defines ``_fit``."""

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 from dataclasses import replace
 
-import h5py
 import numpy as np
 import pytest
 
@@ -58,19 +57,6 @@ class TestMnist:
             self.check(fetch_set("mnist", tmp_path), *pictures)
             assert (len(first.requests), len(second.requests)) == (1, 2)
         assert sorted(path.name for path in (tmp_path / "mnist").iterdir()) == sorted(file.name for file in files)
-
-    def test_the_file_of_ann_benchmarks_will_do(self, shrunk, tmp_path):
-        shrunk("fashion-mnist", rows=60, split=self.split)
-        base, queries = self.pictures()
-        truth = RNG.randint(0, 40, (20, 100))
-        (tmp_path / "fashion-mnist").mkdir()
-        with h5py.File(tmp_path / "fashion-mnist" / "fashion-mnist-784-euclidean.hdf5", "w") as file:
-            file["train"] = base.reshape(40, 784).astype(np.float32)
-            file["test"] = queries.reshape(20, 784).astype(np.float32)
-            file["neighbors"], file["distances"] = truth, np.zeros((20, 100), np.float32)
-        data = load_set("fashion-mnist", tmp_path)
-        self.check(data, base.astype(np.float32), queries.astype(np.float32))
-        assert np.array_equal(data.truth, truth)
 
     def test_a_package_of_the_system_will_do(self, shrunk, tmp_path):
         shrunk("mnist", rows=60, split=self.split, elsewhere=(str(tmp_path / "usr"),))
