@@ -163,10 +163,13 @@ def test_a_class_that_is_defined_again_replaces_the_old_one():
         ({"hasher": dict}, "takes a subclass of autojacobin.Hasher, got <class 'dict'>"),
         ({"hasher": Quantiles()}, "takes a subclass of autojacobin.Hasher, got Quantiles"),
         ({"hasher": Quantiles, "name": "Third", "parameters": {"shares": 0.3}}, "Quantiles has no parameter 'shares'"),
-        ({"hasher": Quantiles, "name": "ITQ"}, "the name 'ITQ' is taken by the method ITQ of ITQ"),
+        ({"hasher": Quantiles, "name": "ITQ"}, "the name 'ITQ' is taken by the method ITQ of autojacobin"),
         ({"hasher": Quantiles, "name": "Third", "label": "SH"}, "the label 'SH' is taken by the method Spectral"),
         ({"hasher": Quantiles, "name": "Third", "command": "quartiles"}, "the command 'quartiles' is taken"),
-        ({"hasher": type("ITQ", (Quantiles,), {}), "name": "Third"}, "a class ITQ is registered already, from autoj"),
+        (
+            {"hasher": type("ITQ", (Quantiles,), {}), "name": "Third"},
+            "the class 'ITQ' is taken by the method ITQ",
+        ),
     ],
 )
 def test_what_cannot_be_registered(arguments, message):

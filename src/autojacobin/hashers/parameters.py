@@ -50,13 +50,9 @@ def Number(low: float, high: float = 1e15, *, above_low: bool = False, below_hig
     def allows(value: Any) -> bool:
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             return False
-        try:
-            number = float(value)
-        except OverflowError:  # an integer too large for a float
-            return False
+        number: Any = value  # not a float: that cannot hold every integer
         above = number > low if above_low else number >= low
-        below = number < high if below_high else number <= high
-        return above and below
+        return bool(above and (number < high if below_high else number <= high))
 
     ends = f"{'above' if above_low else 'of at least'} {low:g} and {'below' if below_high else 'at most'} {high:g}"
     return Limit(allows, f"a number {ends}")
@@ -79,11 +75,8 @@ def OrNone(limit: Limit) -> Limit:
 
 def OrAuto(limit: Limit) -> Limit:
     """``"auto"``, or what another limit allows."""
-
-    def allows(value: Any) -> bool:
-        return (isinstance(value, str) and value == "auto") or limit.allows(value)
-
-    return Limit(allows, f"'auto' or {limit}")
+    allowed = Choice("auto")
+    return Limit(lambda value: allowed.allows(value) or limit.allows(value), f"{allowed} or {limit}")
 
 
 def Seed() -> Limit:

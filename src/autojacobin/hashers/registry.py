@@ -29,21 +29,7 @@ H = TypeVar("H", bound=Hasher)
 
 @dataclass(frozen=True)
 class Method:
-    """A method that can be chosen by name.
-
-    Attributes
-    ----------
-    name : str
-        Name in the paper. Results of the reproduction and figures refer to the method by it.
-    hasher : type
-        Class of its hashers.
-    label : str
-        Name in legends and tables.
-    command : str
-        Name on the command line.
-    parameters : dict
-        Parameters that the method fixes; they replace the defaults of the class.
-    """
+    """A method that can be chosen by name; the attributes are the arguments of :func:`register`."""
 
     name: str
     hasher: type[Hasher]
@@ -168,24 +154,22 @@ def _check_unique(method: Method) -> None:
     A class that was defined again, for example in a notebook, replaces the old one.
     """
     for other in _METHODS.values():
-        redefined = _path(other.hasher) == _path(method.hasher)
-        if other.hasher.__name__ == method.hasher.__name__ and not redefined:
+        mine, theirs = (
+            {"class": one.hasher.__name__, "name": one.name, "label": one.label, "command": _letters(one.command)}
+            for one in (method, other)
+        )
+        if (other.hasher.__module__, other.hasher.__qualname__) == (
+            method.hasher.__module__,
+            method.hasher.__qualname__,
+        ):
+            theirs.pop("class")
+            if other.name == method.name:
+                continue
+        for kind in (kind for kind, text in theirs.items() if text == mine[kind]):
             raise DataError(
-                f"a class {method.hasher.__name__} is registered already, from {other.hasher.__module__}; rename yours"
+                f"the {kind} {mine[kind]!r} is taken by the method {other.name} of {other.hasher.__module__}; register "
+                f"yours with another {kind}"
             )
-        if other.name == method.name and redefined:
-            continue
-        for kind in ("name", "label", "command"):
-            same = getattr(other, kind) == getattr(method, kind)
-            if same or (kind == "command" and _letters(other.command) == _letters(method.command)):
-                raise DataError(
-                    f"the {kind} {getattr(method, kind)!r} is taken by the method {other.name} of "
-                    f"{other.hasher.__name__}; register yours with another {kind}"
-                )
-
-
-def _path(hasher: type[Hasher]) -> tuple[str, str]:
-    return hasher.__module__, hasher.__qualname__
 
 
 # The methods of the paper, in the order of its tables and legends.
