@@ -12,7 +12,7 @@ from sklearn.datasets import load_sample_image
 
 from autojacobin.datasets import descriptors
 from autojacobin.datasets.descriptors import as_square, cut_patches, describe, read_picture, sift
-from autojacobin.datasets.pictures import PARTS, BuiltSet, build_set
+from autojacobin.datasets.pictures import SHARES, BuiltSet, build_set
 from autojacobin.errors import DataError, StorageError
 
 SUFFIXES = ("png", "jpg", "bmp", "tif", "webp", "jpeg", "PNG")
@@ -55,15 +55,15 @@ def contents(folder):
 @pytest.mark.parametrize("kind", ["sift", "gist", "wavelet"])
 def test_every_vector_is_that_of_the_picture_in_the_table(album, tmp_path, kind):
     calls = []
-    built = build_set(album, tmp_path / "set", kind, patch=24, progress=lambda *call: calls.append(call))
+    built = build_set(album, tmp_path / "set", kind, progress=lambda *call: calls.append(call))
     assert isinstance(built, BuiltSet)
     assert built.pictures == {"learn": 5, "base": 8, "query": 1}
     assert [name for name, _ in built.skipped] == ["damaged.jpg", "empty.png"]
     assert calls == [("describing pictures", done, 16) for done in range(17)]
     table = read_table(built.folder)
-    names = {part: list(dict.fromkeys(line["picture"] for line in table if line["part"] == part)) for part in PARTS}
+    names = {part: list(dict.fromkeys(line["picture"] for line in table if line["part"] == part)) for part in SHARES}
     assert len(set().union(*names.values())) == sum(len(of) for of in names.values()) == 14
-    for part in PARTS:
+    for part in SHARES:
         vectors = np.load(built.folder / f"{part}.npy", mmap_mode="r")
         assert len(vectors) == built.vectors[part] == sum(line["part"] == part for line in table)
         pictures = [read_picture(album / name) for name in names[part]]
@@ -72,13 +72,13 @@ def test_every_vector_is_that_of_the_picture_in_the_table(album, tmp_path, kind)
             continue
         patches = np.load(built.folder / f"{part}_patches.npy", mmap_mode="r")
         if kind == "sift":
-            expected = [cut_patches(picture, sift(picture).places, 24) for picture in pictures]
+            expected = [cut_patches(picture, sift(picture).places, 32) for picture in pictures]
             assert np.array_equal(patches, np.concatenate(expected))
         else:
-            expected = [np.round(as_square(picture, 24)) for picture in pictures]
+            expected = [np.round(as_square(picture, 32)) for picture in pictures]
             assert np.array_equal(patches, expected)
     expected_files = {"build.json", "pictures.csv", "base_patches.npy", "query_patches.npy"}
-    assert set(contents(built.folder)) == expected_files | {f"{part}.npy" for part in PARTS}
+    assert set(contents(built.folder)) == expected_files | {f"{part}.npy" for part in SHARES}
 
 
 def test_the_table_says_where_in_the_picture(album, tmp_path):
@@ -104,13 +104,14 @@ def test_the_same_seed_gives_the_same_set_and_another_gives_another(album, tmp_p
     assert about["versions"]["opencv"] == cv2.__version__
 
 
-@pytest.mark.parametrize(
-    ("split", "expected"),
-    [((1, 1, 1), (5, 5, 4)), ((98, 1, 1), (12, 1, 1)), ((1, 98, 1), (1, 12, 1)), ((1, 1, 98), (1, 1, 12))],
-)
-def test_each_part_gets_its_share_and_one_picture_at_least(album, tmp_path, split, expected):
-    built = build_set(album, tmp_path / "set", "wavelet", split=split)
-    assert tuple(built.pictures.values()) == expected
+def test_each_part_gets_its_share_and_one_picture_at_least(album, tmp_path):
+    built = build_set(album, tmp_path / "set", "wavelet")
+    assert built.pictures == {"learn": 5, "base": 8, "query": 1}
+    few = tmp_path / "few"
+    few.mkdir()
+    for number in range(3):
+        (few / f"{number}.png").write_bytes((album / "picture 00.png").read_bytes())
+    assert build_set(few, tmp_path / "smallest", "wavelet").pictures == {"learn": 1, "base": 1, "query": 1}
 
 
 def test_a_picture_without_features_is_left_out(album, tmp_path):
@@ -212,15 +213,8 @@ def test_too_few_pictures_are_told_with_the_first_trouble(album, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"split": (1, 2)}, "split must be three numbers above 0"),
-        ({"split": (1, 0, 1)}, "split must be"),
-        ({"split": (1, float("nan"), 1)}, "split must be"),
-        ({"split": "abc"}, "split must be"),
-        ({"split": None}, "split must be"),
         ({"seed": -1}, "seed must be an integer from 0 to 4294967295, got -1"),
         ({"limit": 0}, "limit must be an integer from 1 to 4294967295, got 0"),
-        ({"patch": 2.5}, "patch must be"),
-        ({"patch": 10**6}, "patch must be an integer from 1 to 1024, got 1000000"),
         ({"descriptor": "surf"}, "no descriptor is called 'surf'"),
     ],
 )

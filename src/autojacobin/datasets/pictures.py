@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,9 +33,9 @@ from autojacobin.datasets.formats.source import as_path
 from autojacobin.datasets.prepared import GrowingArray
 from autojacobin.errors import DataError, StorageError
 
-PARTS = ("learn", "base", "query")
+SHARES = {"learn": 0.40, "base": 0.55, "query": 0.05}  # of the pictures
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-_LARGEST_PATCH = 1024
+_PATCH = 32  # side of the small pictures, in pixels
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,17 @@ def build_set(
     out: str | os.PathLike[str],
     descriptor: str,
     *,
-    split: Sequence[float] = (0.40, 0.55, 0.05),
     seed: int = 0,
     limit: int | None = None,
-    patch: int = 32,
     progress: Progress | None = None,
 ) -> BuiltSet:
     """Describe every picture of a folder and of the folders in it, and write the vectors as a set.
 
     The set is a new folder with ``learn.npy``, ``base.npy`` and ``query.npy``; ``base_patches.npy`` and
     ``query_patches.npy``, a small picture for each vector; ``pictures.csv``, which says where each vector comes from;
-    and ``build.json``, which says how the set was made. Pictures are shuffled, and each goes to one part, so no picture
-    is in two parts, and the vectors of a picture are consecutive. Memory does not grow with the number of pictures.
+    and ``build.json``, which says how the set was made. Pictures are shuffled, and each goes to one part: 40 % to
+    ``learn``, 55 % to ``base`` and 5 % to ``query``, and one to each at least. The vectors of a picture are
+    consecutive. Memory does not grow with the number of pictures.
 
     Parameters
     ----------
@@ -76,21 +74,15 @@ def build_set(
         A folder that is not there yet, or is empty.
     descriptor : {"sift", "gist", "wavelet"}
         See :func:`autojacobin.datasets.descriptors.describe`.
-    split : three numbers
-        Shares of the pictures that go to ``learn``, ``base`` and ``query``; each gets one at least.
     seed : int
         Seed of the shuffling.
     limit : int, optional
         Most vectors from one picture, those of the highest contrast; it matters for SIFT only.
-    patch : int
-        Side of the small pictures, in pixels.
     progress : callable, optional
         Called as ``progress(stage, done, total)``.
     """
     source, target = as_path(images), as_path(out)
-    shares = _as_shares(split)
     as_count("seed", seed, 2**32 - 1, least=0)
-    as_count("patch", patch, _LARGEST_PATCH)
     if limit is not None:
         as_count("limit", limit, 2**32 - 1)
     check_kind(descriptor)
@@ -101,16 +93,16 @@ def build_set(
     try:
         with whole_folder(target, "give another folder, or free some space") as folder:
             shuffled = [files[i] for i in order]
-            described = partial(_described, kind=descriptor, limit=limit, patch=patch)
-            pictures, vectors, skipped = _describe_all(shuffled, source, folder, described, shares, progress)
+            described = partial(_described, kind=descriptor, limit=limit)
+            pictures, vectors, skipped = _describe_all(shuffled, source, folder, described, progress)
             built = BuiltSet(target, descriptor, pictures, vectors, tuple(sorted([*passed_over, *skipped])))
             recipe = {
                 "format": 1,
                 "descriptor": descriptor,
-                "split": list(shares),
+                "split": list(SHARES.values()),
                 "seed": int(seed),
                 "limit": None if limit is None else int(limit),
-                "patch": int(patch),
+                "patch": _PATCH,
                 "versions": {"opencv": version, "numpy": np.__version__},
                 "pictures": built.pictures,
                 "vectors": built.vectors,
@@ -122,15 +114,15 @@ def build_set(
     return built
 
 
-def _described(path: Path, kind: str, limit: int | None, patch: int) -> tuple[npt.NDArray[Any], ...]:
+def _described(path: Path, kind: str, limit: int | None) -> tuple[npt.NDArray[Any], ...]:
     """Give the vectors of a picture, their places in it, and a small picture for each."""
     picture = read_picture(path)
     if kind == "sift":
         features = sift(picture, limit=limit)
-        return features.vectors, features.places, cut_patches(picture, features.places, patch)
+        return features.vectors, features.places, cut_patches(picture, features.places, _PATCH)
     height, width = picture.shape[:2]
     whole = np.array([((width - 1) / 2, (height - 1) / 2, min(height, width), 0, 0)], PLACE)
-    thumbnail = np.round(as_square(picture, patch)).astype(np.uint8)
+    thumbnail = np.round(as_square(picture, _PATCH)).astype(np.uint8)
     return describe(picture, kind), whole, thumbnail[None]
 
 
@@ -158,11 +150,10 @@ def _describe_all(
     source: Path,
     folder: Path,
     described: Callable[[Path], tuple[npt.NDArray[Any], ...]],
-    shares: tuple[float, ...],
     progress: Progress | None,
 ) -> tuple[dict[str, int], dict[str, int], list[tuple[str, str]]]:
     """Write the vectors and patches of all pictures, each into one part; count pictures and vectors of the parts."""
-    pictures, vectors, skipped = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0), []
+    pictures, vectors, skipped = dict.fromkeys(SHARES, 0), dict.fromkeys(SHARES, 0), []
     arrays: dict[str, GrowingArray] = {}
     with ExitStack() as stack:
 
@@ -185,7 +176,7 @@ def _describe_all(
             if not len(rows):
                 skipped.append((name, "no features were found in it"))
                 continue
-            part = _next_part(pictures, shares)
+            part = _next_part(pictures)
             table(part, vectors[part], itertools.repeat(name, len(rows)), places)
             append(part, rows)
             if part != "learn":
@@ -197,16 +188,16 @@ def _describe_all(
     if not all(pictures.values()):
         why = f"; the first problem was: {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
         raise DataError(
-            f"a set needs at least {len(PARTS)} pictures that can be described, got {sum(pictures.values())} "
+            f"a set needs at least {len(SHARES)} pictures that can be described, got {sum(pictures.values())} "
             f"of {len(files)} in {source}{why}"
         )
     return pictures, vectors, skipped
 
 
-def _next_part(pictures: dict[str, int], shares: tuple[float, ...]) -> str:
+def _next_part(pictures: dict[str, int]) -> str:
     """The part that the next picture goes to: one that has none, or the one that is farthest behind its share."""
     total = sum(pictures.values()) + 1
-    return max(PARTS, key=lambda part: (not pictures[part], total * shares[PARTS.index(part)] - pictures[part]))
+    return max(SHARES, key=lambda part: (not pictures[part], total * SHARES[part] - pictures[part]))
 
 
 @contextmanager
@@ -225,17 +216,6 @@ def feature_table(path: Path) -> Iterator[Callable[[str, int, Iterable[str], npt
                 table.writerow([part, row, name, *numbers])
 
         yield write
-
-
-def _as_shares(split: Sequence[float]) -> tuple[float, ...]:
-    try:
-        shares = tuple(float(share) for share in split)
-    except (TypeError, ValueError):
-        shares = ()
-    if len(shares) != len(PARTS) or not all(0 < share < math.inf for share in shares):
-        raise DataError(f"split must be three numbers above 0, the shares of {', '.join(PARTS)}, got {split!r}")
-    total = sum(shares)
-    return tuple(share / total for share in shares)
 
 
 def _check_target(target: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from autojacobin.core.files import atomic_writer, clear_os_errors
 from autojacobin.datasets.formats import containers, flat, text
 from autojacobin.datasets.formats.flat import ReadLayout
-from autojacobin.datasets.formats.matrices import Matrix, Vectors, as_dtype, outgoing
+from autojacobin.datasets.formats.matrices import Matrix, Vectors, outgoing
 from autojacobin.datasets.formats.source import Source, as_path, check_not_special, open_source, unpacked
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
@@ -132,7 +132,7 @@ def open_vectors(path: str | os.PathLike[str], *, part: str | None = None, forma
 
 
 def write_vectors(
-    path: str | os.PathLike[str], vectors: Any, *, part: str | None = None, format: str | None = None, dtype: Any = None
+    path: str | os.PathLike[str], vectors: Any, *, part: str | None = None, format: str | None = None
 ) -> None:
     """Write vectors to a file atomically.
 
@@ -141,16 +141,14 @@ def write_vectors(
     path : path
         Path of the file; its ending is the format, as in :func:`open_vectors`. An existing file is replaced.
     vectors : matrix, Vectors, iterator of matrices, or mapping
-        One vector per row; an iterator of blocks passes through in bounded memory. For npz and HDF5 also a mapping
+        One vector per row; an iterator of blocks passes through in bounded memory. Floats may be rounded to the shorter
+        floats of a format. Any other number that does not fit is refused, with its row. For npz and HDF5 also a mapping
         of names to matrices, for example ``{"train": ..., "test": ..., "neighbors": ..., "distances": ...}``.
     part : str, optional
         Name of the matrix in a file that names them; ``vectors`` in npz, ``train`` in HDF5, ``vector`` in Parquet by
         default.
     format : str, optional
         Name of the format, if the path does not show it.
-    dtype : dtype, optional
-        Type of the numbers in formats that allow several; by default that of the vectors. Floats may be rounded to
-        shorter floats. Any other number that does not fit is refused, with its row.
 
     Raises
     ------
@@ -164,21 +162,18 @@ def write_vectors(
     chosen = _named(format) if format is not None else chosen
     if chosen is None:
         raise DataError(f"the format of {target} is not known, {_EXPECTED}")
-    kind: Any = chosen.dtype if dtype is None else as_dtype(dtype)
-    if chosen.dtype is not None and kind != chosen.dtype:
-        raise DataError(f"a {chosen.name} file holds {chosen.dtype.name} and nothing else, got dtype={kind.name}")
     with clear_os_errors(f"write {target}", "nothing was changed; fix the cause, and try again"):
         check_not_special(target)
         if chosen.default_part:
             if packed:
                 raise DataError(f"{chosen.name} files are not packed by gzip, got {target}; leave .gz out")
-            parts = _parts(chosen, vectors, part, kind)
+            parts = _parts(chosen, vectors, part)
             with atomic_writer(target) as stream:
                 chosen.write(stream, parts)
         else:
             if part is not None or isinstance(vectors, Mapping):
                 raise DataError(f"a {chosen.name} file is one matrix without parts; use npz or hdf5 for several")
-            matrix = outgoing(vectors, kind)
+            matrix = outgoing(vectors, chosen.dtype)
             with atomic_writer(target) as stream:
                 _write_flat(stream, chosen, matrix, packed)
 
@@ -193,7 +188,7 @@ def _write_flat(stream: BinaryIO, format: Format, matrix: Matrix, packed: bool) 
         format.write(packer, matrix.counted() if format.layout else matrix)  # type: ignore[arg-type]
 
 
-def _parts(format: Format, vectors: Any, part: str | None, dtype: Any) -> dict[str, Matrix]:
+def _parts(format: Format, vectors: Any, part: str | None) -> dict[str, Matrix]:
     if isinstance(vectors, Mapping):
         if part is not None:
             raise DataError(f"part= goes with one matrix, got a mapping with {len(vectors)}; leave part out")
@@ -205,7 +200,7 @@ def _parts(format: Format, vectors: Any, part: str | None, dtype: Any) -> dict[s
     for name in parts:
         if not isinstance(name, str) or not name.isprintable() or not name.strip("./ ") or name != name.strip("/"):
             raise DataError(f"a part needs a name, printable text without outer slashes, got {name!r}; give another")
-    return {name: outgoing(matrix, dtype) for name, matrix in parts.items()}
+    return {name: outgoing(matrix, format.dtype) for name, matrix in parts.items()}
 
 
 def _named(format: Any) -> Format:

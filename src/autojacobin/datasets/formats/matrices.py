@@ -201,17 +201,6 @@ def outgoing(vectors: Any, dtype: np.dtype[Any] | None) -> Matrix:
     return Matrix(array.shape[1], dtype or _storable(array.dtype), len(array), lambda: iter((array,)))
 
 
-def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """Convert to a little-endian type of number that files can hold."""
-    try:
-        found: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
-    except (TypeError, ValueError):
-        found = np.dtype(object)
-    if found.kind not in "biuf" or found.itemsize > 8:
-        raise DataTypeError(f"dtype must be a type of real numbers, got {dtype!r}; pass for example 'float32'")
-    return found
-
-
 def _as_block(block: Any) -> npt.NDArray[Any]:
     advice = "pass a matrix of real numbers with one vector per row"
     if hasattr(block, "toarray"):
