@@ -90,7 +90,6 @@ def test_a_query_can_be_among_some_nodes_or_documents(store):
     assert set(store.query(query("sea", doc_ids=["document 1"])).ids) == {"b", "d", "f"}
     assert set(store.query(query("sea", node_ids=["a", "d"], doc_ids=["document 1"])).ids) == {"d"}
     assert set(store.query(query("sea", node_ids=[], doc_ids=[])).ids) == set(IDS)
-    assert set(store.query(query("sea"), where="length = 11").ids) == {"a", "b"}
 
 
 def test_marginal_relevance_prefers_what_differs(store):
@@ -158,7 +157,6 @@ def test_a_vector_store_index_stands_on_it(tmp_path):
             "must be default, mmr or hybrid, got sparse",
         ),
         (lambda store: store.query(VectorStoreQuery(query_str="a")), "the query has no embedding"),
-        (lambda store: store.query(query("a", node_ids=["a"]), where="length = 11"), "where or filters, got both"),
         (
             lambda store: store.query(query("a", filters=MetadataFilters(filters=[condition("nothing", "==", 1)]))),
             "names the field 'nothing', which no text has",

@@ -31,8 +31,9 @@ def folder(points, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def service(folder):
-    limits = ("--max-vectors", 64, "--max-k", 50, "--max-candidates", 500, "--max-work", 20_000, "--max-body", 2**16)
-    running = ServiceProcess(folder / "points", folder / "bare", "--port", 0, "--body-seconds", 1, *limits)
+    limits = {"vectors": 64, "k": 50, "candidates": 500, "work": 20_000, "body_bytes": 2**16, "body_seconds": 1}
+    words = [word for name, value in limits.items() for word in ("--limit", f"{name}={value}")]
+    running = ServiceProcess(folder / "points", folder / "bare", "--port", 0, *words)
     assert running.wait_until_ready()
     yield running
     code, log = running.stop()

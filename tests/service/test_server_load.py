@@ -78,7 +78,7 @@ def test_a_life_under_load(large, tmp_path, start):
     (tmp_path / "token").write_text(TOKEN + "\n")
     service = start(path, "--port", 0)
     assert service.wait_until_ready()
-    narrow = ("--queue", 3, "--queue-vectors", 300, "--token-file", tmp_path / "token")
+    narrow = ("--limit", "requests=3", "--limit", "waiting_vectors=300", "--token-file", tmp_path / "token")
     service = _killed_and_restarted_under_load(service, rows, lambda port: start(path, "--port", port, *narrow))
     assert service.ask("GET", "/v1/indexes")[0] == 401
     _stopped_under_overload(service, rows)

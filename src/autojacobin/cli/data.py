@@ -21,7 +21,6 @@ app = typer.Typer(help="List, fetch and build data sets.", no_args_is_help=True)
 
 _PARTS = ("train", "base", "queries", "truth", "base_patches", "query_patches")
 _FIRST_ROWS = 1_000
-_SKIPPED_SHOWN = 5
 
 
 @app.command("list")
@@ -113,13 +112,7 @@ def _report(built: BuiltSet) -> None:
     parts = (f"{part} {built.vectors[part]:,} from {built.pictures[part]:,}" for part in built.vectors)
     typer.echo(f"Wrote {built.folder}: {built.descriptor} vectors, {', '.join(parts)} pictures.")
     if built.skipped:
-        typer.echo(f"{len(built.skipped)} skipped; {built.folder / 'build.json'} says why:")
-        for name, why in built.skipped[:_SKIPPED_SHOWN]:
-            typer.echo(f"  {name}: {why}")
-        if len(built.skipped) > _SKIPPED_SHOWN:
-            typer.echo(f"  and {len(built.skipped) - _SKIPPED_SHOWN} more")
-    else:
-        typer.echo("No picture was skipped.")
+        typer.echo(f"{len(built.skipped)} were skipped; {built.folder / 'build.json'} says why.")
     typer.echo(f"Look at it with: autojacobin data info {shlex.quote(str(built.folder.absolute()))}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,8 +19,6 @@ from autojacobin.core.files import atomic_writer
 from autojacobin.errors import DataError, StorageError
 
 if TYPE_CHECKING:
-    from autojacobin.engines import Engine
-    from autojacobin.engines.contract import IdKind
     from autojacobin.index.index import Index
 
 app = typer.Typer(help="Write codes to FAISS, PostgreSQL, Milvus, LanceDB or SQLite.", no_args_is_help=True)
@@ -84,10 +83,8 @@ def pgvector(
     """
     from autojacobin.engines.pgvector import PgVector
 
-    def make(n_bits: int, width: int | None, id_kind: IdKind) -> Engine:
-        return PgVector(dsn, table, n_bits, width, "halfvec" if half else "vector", plain, id_kind)
-
-    _export(source, make, vectors, f"the table {table}", hnsw)
+    made = partial(PgVector, dsn, table, vector_type="halfvec" if half else "vector", plain=plain)
+    _export(source, made, vectors, f"the table {table}", hnsw=hnsw)
 
 
 @app.command()
@@ -117,15 +114,8 @@ def milvus(
     """
     from autojacobin.engines.milvus import Milvus
 
-    def make(n_bits: int, width: int | None, id_kind: IdKind) -> Engine:
-        if id_kind != "integer":
-            raise DataError(
-                f"Milvus takes integers as ids here, but those of {source} are names; export to PostgreSQL, LanceDB or "
-                "SQLite, or build an index with integers as ids"
-            )
-        return Milvus(uri, collection, n_bits, width, index, token, bitorder=bitorder)
-
-    _export(source, make, vectors, f"the collection {collection}")
+    made = partial(Milvus, uri, collection, index=index, token=token, bitorder=bitorder)
+    _export(source, made, vectors, f"the collection {collection}", takes_names=False)
 
 
 @app.command()
@@ -142,10 +132,7 @@ def lancedb(
     """
     from autojacobin.engines.lancedb import LanceDB
 
-    def make(n_bits: int, width: int | None, id_kind: IdKind) -> Engine:
-        return LanceDB(uri, table, n_bits, width, bitorder=bitorder, id_kind=id_kind)
-
-    _export(source, make, vectors, f"the table {table}")
+    _export(source, partial(LanceDB, uri, table, bitorder=bitorder), vectors, f"the table {table}")
 
 
 @app.command()
@@ -162,27 +149,33 @@ def sqlite(
     """
     from autojacobin.engines.sqlite import SQLite
 
-    def make(n_bits: int, width: int | None, id_kind: IdKind) -> Engine:
-        return SQLite(database, table, n_bits, width, bitorder, id_kind)
-
-    _export(source, make, vectors, f"the table {table}")
+    _export(source, partial(SQLite, database, table, bitorder=bitorder), vectors, f"the table {table}")
 
 
 def _export(
     source: Path,
-    make: Callable[[int, int | None, IdKind], Any],
+    open_engine: Callable[..., Any],
     vectors: bool,
     destination: str,
+    *,
     hnsw: bool = False,
+    takes_names: bool = True,
 ) -> None:
-    """Write everything to an engine, which ``make(n_bits, n_features, id_kind)`` opens, and report it."""
+    """Write everything to an engine, and report it."""
     from autojacobin.index.names import from_names
 
     with _open(source) as origin, progress_bar() as progress:
         figures = origin.info()
         keeps = vectors and bool(figures["vectors_kept"])
-        width, kind = int(origin.hasher.n_features_in_) if keeps else None, figures["ids"]
-        with make(figures["bits"], width, "integer" if kind == "integer" else "string") as engine:
+        kind, options = figures["ids"], dict[str, Any](n_features=int(origin.hasher.n_features_in_) if keeps else None)
+        if kind != "integer":
+            if not takes_names:
+                raise DataError(
+                    f"Milvus takes integers as ids here, but those of {source} are names; export to PostgreSQL, "
+                    "LanceDB or SQLite, or build an index with integers as ids"
+                )
+            options["id_kind"] = "string"
+        with open_engine(n_bits=figures["bits"], **options) as engine:
             with stoppable("the codes written so far stay, and the same command writes all of them again"):
                 done = 0
                 progress("writing codes", done, len(origin))

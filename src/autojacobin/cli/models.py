@@ -184,7 +184,7 @@ def make_hasher(name: str, bits: int | None, given: list[str], seed: int, device
     """Make an unfitted hasher. Parameters that it does not accept are wrong use of ``--set``."""
     hasher = _method(name).make(bits, seed=seed)
     known = settable(hasher)
-    for parameter, value in map(_parse, given):
+    for parameter, value in (parse_setting("--set", setting) for setting in given):
         if parameter in _RESERVED:
             raise wrong("--set", f"{parameter} has an option of its own, {_RESERVED[parameter]}")
         if parameter not in known:
@@ -211,10 +211,11 @@ def _move_to(hasher: Hasher, device: str) -> None:
         raise wrong("--device", f"{name} computes on the CPU alone; leave it out")
 
 
-def _parse(setting: str) -> tuple[str, Any]:
+def parse_setting(option: str, setting: str) -> tuple[str, Any]:
+    """Read NAME=VALUE, where a value is a number, none, true, false or text."""
     name, _, text = (part.strip() for part in setting.partition("="))
     if not name or not text:
-        raise wrong("--set", f"expected name=value, got {setting!r}")
+        raise wrong(option, f"expected name=value, got {setting!r}")
     if text.lower() in _WORDS:
         return name, _WORDS[text.lower()]
     for kind in (int, float):

@@ -7,12 +7,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autojacobin.cli.console import output, progress_bar, stoppable, wrong
+from autojacobin.cli.models import parse_setting
 from autojacobin.cli.options import DataFolder, SearchDevice
 from autojacobin.errors import DataError
 from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
@@ -21,7 +23,7 @@ from autojacobin.service.server import DEFAULT_PORT
 if TYPE_CHECKING:
     from autojacobin.explorer import Bundle
 
-_DEFAULTS = Limits()
+_LIMITS = [limit.name for limit in fields(Limits)]
 
 
 def serve(
@@ -49,20 +51,10 @@ def serve(
         typer.Option(metavar="ORIGIN", help="Origin whose pages may send requests, such as https://example.org."),
     ] = None,
     device: SearchDevice = "cpu",
-    queue: Annotated[int, typer.Option(min=1, help="Most requests that wait or run at once.")] = _DEFAULTS.requests,
-    queue_vectors: Annotated[int, typer.Option(min=1, help="Most vectors that wait.")] = _DEFAULTS.waiting_vectors,
-    max_vectors: Annotated[int, typer.Option(min=1, help="Most vectors per request.")] = _DEFAULTS.vectors,
-    max_k: Annotated[int, typer.Option(min=1, help="Most neighbours per query.")] = _DEFAULTS.k,
-    max_candidates: Annotated[int, typer.Option(min=1, help="Most candidates per query.")] = _DEFAULTS.candidates,
-    max_work: Annotated[int, typer.Option(min=1, help="Most vectors times candidates per request.")] = _DEFAULTS.work,
-    max_body: Annotated[int, typer.Option(min=1, help="Most bytes per request.")] = _DEFAULTS.body_bytes,
-    max_connections: Annotated[int, typer.Option(min=1, help="Most open connections.")] = _DEFAULTS.connections,
-    request_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.01, help="Limit for a response.")
-    ] = _DEFAULTS.request_seconds,
-    body_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.01, help="Limit for the arrival of a request.")
-    ] = _DEFAULTS.body_seconds,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help=f"A limit, may be given several times: {', '.join(_LIMITS)}."),
+    ] = None,
     poll_seconds: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.01, help="How often to look for new versions.")
     ] = 1.0,
@@ -79,18 +71,10 @@ def serve(
     from autojacobin.service.server import any_unfinished
     from autojacobin.service.server import serve as run
 
-    limits = Limits(
-        body_bytes=max_body,
-        vectors=max_vectors,
-        k=max_k,
-        candidates=max_candidates,
-        work=max_work,
-        requests=queue,
-        waiting_vectors=queue_vectors,
-        request_seconds=request_seconds,
-        body_seconds=body_seconds,
-        connections=max_connections,
-    )
+    given = dict(parse_setting("--limit", setting) for setting in limit or [])
+    if unknown := set(given) - set(_LIMITS):
+        raise wrong("--limit", f"there is no limit {min(unknown)!r}; there are {', '.join(_LIMITS)}")
+    limits = Limits(**given)
     if writable and device != "cpu":
         raise wrong("--device", "a copy on a GPU can only be searched; leave --writable out, or serve on the CPU")
     write_token = _write_token(writable, write_token_file)

@@ -123,12 +123,11 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         """Nodes that have one of these ids and pass the filters."""
         return [_node(text) for text in self._store.get(self._selected(node_ids, filters))]
 
-    def query(self, query: VectorStoreQuery, *, where: str | None = None, **kwargs: Any) -> VectorStoreQueryResult:
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Find the nodes that are most similar to the embedding of a query.
 
         The modes are ``DEFAULT``, ``MMR`` and ``HYBRID``, which also counts words that a node shares with the text of
-        the query, by BM25. ``where`` is a condition on fields of the metadata, such as
-        ``"year > 2000"``; it goes with no other filter.
+        the query, by BM25.
         """
         mmr, hybrid = query.mode == VectorStoreQueryMode.MMR, query.mode == VectorStoreQueryMode.HYBRID
         if not mmr and not hybrid and query.mode != VectorStoreQueryMode.DEFAULT:
@@ -137,16 +136,13 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
             raise DataError("a hybrid query needs its text, got none; pass query_str")
         if query.query_embedding is None:
             raise DataError("the query has no embedding, expected query_embedding; embed its text first")
-        if where is not None and (query.filters or query.node_ids or query.doc_ids):
-            raise DataError("a query takes where or filters, got both; leave out either")
         k = query.similarity_top_k
         fetched = int(kwargs.get("mmr_prefetch_factor", _MMR_FETCHED) * k) if mmr else k
         among = query.node_ids or None  # LlamaIndex gives an empty list for all
         if query.filters and query.filters.filters and not _is_condition(query.filters):
             among = self._selected(among, query.filters)
-        filter = _as_dict(query) if where is None else where
         words = [query.query_str or ""] if hybrid else None
-        found = self._store.search([query.query_embedding], fetched, filter, among, words)[0]
+        found = self._store.search([query.query_embedding], fetched, _as_dict(query), among, words)[0]
         if mmr and found:
             found = self._diverse(found, query, kwargs.get("mmr_threshold", query.mmr_threshold))
         return VectorStoreQueryResult(

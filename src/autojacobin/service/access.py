@@ -148,13 +148,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         for limit in fields(self):
-            value = getattr(self, limit.name)
-            whole = limit.type == "int"
-            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-                raise DataError(f"{limit.name} must be {'an integer' if whole else 'a number'}, got {value!r}")
-            if not (value >= 1 if whole else 0 < value < math.inf):
-                expected = "at least 1" if whole else "a finite number of seconds above 0"
-                raise DataError(f"{limit.name} must be {expected}, got {value!r}")
+            value, kind = getattr(self, limit.name), (int,) if limit.type == "int" else (int, float)
+            if type(value) not in kind or not 0 < value < math.inf:
+                what = "an integer" if limit.type == "int" else "a finite number of seconds"
+                raise DataError(f"{limit.name} must be {what} above 0, got {value!r}")
 
 
 def is_loopback(host: str) -> bool:
