@@ -99,7 +99,8 @@ def evaluate(
     n, retrieved = ids.shape
     # An index retrieves few points, and m-recall, an average over their numbers, could then not come near 1.
     averaged = [] if path.is_dir() else [f"m-recall@{retrieved}"]
-    results = {k: measured(ids, true, measures or _usual_measures(k, retrieved, averaged), k) for k in ks}
+    usual = {k: [f"recall@{min(k, retrieved)}", *([f"recall@{retrieved}"] * (k < retrieved)), *averaged] for k in ks}
+    results = {k: measured(ids, true, measures or usual[k], k) for k in ks}
     if console.output.as_json:
         means = {
             k: {name: {"mean": value.mean, "standard_error": value.standard_error} for name, value in row.items()}
@@ -183,10 +184,6 @@ def _from_index(
         figures = index.info()
     about = {"index": path, "method": method, "bits": figures["bits"], "vectors": figures["vectors"]}
     return ids, true, ks, about | how.facts()
-
-
-def _usual_measures(k: int, depth: int, averaged: list[str]) -> list[str]:
-    return list(dict.fromkeys([f"recall@{min(k, depth)}", f"recall@{depth}", *averaged]))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 import statistics
+import sys
 import textwrap
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -221,7 +222,8 @@ def _print_searches(searches: Table) -> None:
 
 
 def _print_next_steps(made: Reproduction, seconds: float) -> None:
-    folder, quoted = made.folder, shlex.quote(str(made.folder))
+    folder, command = made.folder, _program_name()
+    quoted = shlex.quote(str(folder))
     for which, reason in made.left_out.items():
         typer.echo(f"\n{which} was not made: {reason}.")
     typer.echo(
@@ -238,9 +240,16 @@ def _print_next_steps(made: Reproduction, seconds: float) -> None:
         ("Learn codes for vectors of your own:", "train vectors.npy model.safetensors"),
         ("Make every table and figure of the paper, in a quarter of an hour:", "reproduce"),
     ):
-        typer.echo(f"   {purpose}\n      autojacobin {arguments}")
+        typer.echo(f"   {purpose}\n      {command} {arguments}")
 
 
 def _print(text: str) -> None:
     width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 0)).columns)
     typer.echo(textwrap.fill(text, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False))
+
+
+def _program_name() -> str:
+    """Command that calls this program again: its name, or its path if it is not on the search path."""
+    called = Path(sys.argv[0])
+    elsewhere = called.name == "autojacobin" and shutil.which("autojacobin") is None
+    return shlex.quote(str(called)) if elsewhere else "autojacobin"

@@ -102,7 +102,7 @@ def search(
     write_neighbours(out, distances, ids, payload)
     facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **how.facts(), "seconds": round(seconds, 3)}
     asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
-    searched = ("those allowed of " if how.is_filtered else "") + count_of(n, "vector")
+    searched = ("those allowed of " if where is not None or among is not None else "") + count_of(n, "vector")
     sentence = f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
     report_output(context, out, sentence, facts)
 
@@ -120,11 +120,6 @@ class SearchOptions:
     columns: list[str] | None = None
     among: Any = None
     plan: Plan | None = None
-
-    @property
-    def is_filtered(self) -> bool:
-        """Whether only some of the vectors are searched."""
-        return self.where is not None or self.among is not None
 
     def arguments(self) -> dict[str, Any]:
         """Give the arguments for ``Index.search``, except for filters."""

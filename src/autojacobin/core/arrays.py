@@ -6,7 +6,6 @@ The numerical code asks :func:`namespace` for the library of its input and is th
 from __future__ import annotations
 
 import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -81,15 +80,11 @@ def _is_torch(array: Any) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
-def _import_cupy() -> ModuleType:
-    cupy: ModuleType = import_extra("cupy", "gpu", 'device="cuda"')
-    if not _has_gpu(cupy):
-        raise DataError('device="cuda" needs an NVIDIA GPU, got a machine without one; use the device "cpu" instead')
-    return cupy
-
-
-def _has_gpu(cupy: Any) -> bool:
+def _import_cupy() -> Any:
+    cupy = import_extra("cupy", "gpu", 'device="cuda"')
     try:
-        return int(cupy.cuda.runtime.getDeviceCount()) > 0
-    except cupy.cuda.runtime.CUDARuntimeError:
-        return False
+        if cupy.cuda.runtime.getDeviceCount() > 0:
+            return cupy
+    except cupy.cuda.runtime.CUDARuntimeError:  # there is no driver
+        pass
+    raise DataError('device="cuda" needs an NVIDIA GPU, got a machine without one; use the device "cpu" instead')

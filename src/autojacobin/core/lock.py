@@ -53,7 +53,9 @@ class WriterLock:
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
             self.held = True
         except BlockingIOError:
-            owner = self._owner()
+            assert self._descriptor is not None
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            owner = os.read(self._descriptor, 32).decode("ascii", "replace").strip() or "unknown"
             self.release()
             raise IndexLockedError(
                 f"the index {self._folder} is being written to by process {owner}, expected no other writer; "
@@ -108,11 +110,6 @@ class WriterLock:
         except OSError:
             return False
         return same_file(own, found) and (files is None or same_file(own, files))
-
-    def _owner(self) -> str:
-        assert self._descriptor is not None
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        return os.read(self._descriptor, 32).decode("ascii", "replace").strip() or "unknown"
 
 
 def same_file(one: os.stat_result, other: os.stat_result) -> bool:

@@ -77,7 +77,7 @@ def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
     seconds, and at the end; a stage without a total is printed at once.
     """
     if not verbose:
-        yield _ignore
+        yield lambda *_: None
         return
     start, news, terminal = time.perf_counter(), "", sys.stderr.isatty()
 
@@ -103,7 +103,3 @@ def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
             print(file=sys.stderr, flush=True)  # so that what follows has a line of its own
         raise
     show(f"{work}: done in {time.perf_counter() - start:.1f} s", last=True)
-
-
-def _ignore(stage: str, done: int, total: int) -> None:
-    """Report nothing."""

@@ -90,22 +90,9 @@ class SentenceIndex(TextStore):
     def search(
         self, query: str | list[str], k: SupportsIndex = 10, *, filter: Filter | None = None, hybrid: bool = False
     ) -> list[Text] | list[list[Text]]:
-        """Find the ``k`` texts most similar to a query, or to each of a list of queries.
+        """Find the ``k`` texts most similar to a query, or to each of a list of queries, with their cosines.
 
-        Parameters
-        ----------
-        query : str or list of str
-            What to look for.
-        k, filter
-            As in :meth:`TextStore.search`.
-        hybrid : bool
-            Whether words that a text shares with the query count too, as in :meth:`TextStore.search`.
-
-        Returns
-        -------
-        hits : list of Text
-            Each with ``id``, ``text``, ``metadata`` and ``similarity``, the cosine; the most similar first. A list of
-            these for each query, if there is a list of queries.
+        ``filter`` is as in :meth:`TextStore.search`. With ``hybrid``, words that both share count too.
         """
         queries = [query] if isinstance(query, str) else list(query)
         if not queries:

@@ -103,16 +103,8 @@ class TextStore:
         self._index: Index | None = None
         self._words: tuple[Any, Any] | None = None  # the ids, and BM25 of their texts, until these change
         if self._path is not None and (self._path / MANIFEST_NAME).exists():
-            self._index = self._opened(self._path)
-
-    def _opened(self, path: Path) -> Index:
-        index = Index.open(path)
-        try:
-            self._adopt(index)
-        except BaseException:
-            index.close()
-            raise
-        return index
+            self._index = Index.open(self._path)
+            self._adopt(self._index)
 
     def _adopt(self, index: Index) -> None:
         """Check that an index holds texts, with codes as the hasher makes them, and take its columns."""

@@ -12,41 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal
 
+import numpy.typing as npt
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from autojacobin.codes import Codes
-from autojacobin.hashers import OwnCodes
 from autojacobin.index.index import Index
-from autojacobin.search.distances import distances_of
+from autojacobin.service import messages
 from autojacobin.service.access import Access, Limits, is_write_path
-from autojacobin.service.messages import (
-    Encoded,
-    EncodeOptions,
-    Indexes,
-    IndexFigures,
-    Neighbours,
-    as_json,
-    openapi_document,
-)
 from autojacobin.service.middleware import Asgi, SecurityMiddleware, problem_app
 from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
 from autojacobin.service.operations import Operation, Worker
 from autojacobin.service.requests import Received, Requests, client_gone, read_body
-from autojacobin.service.responses import (
-    GENERATION,
-    JSON,
-    RAW,
-    SHAPE,
-    Problem,
-    Result,
-    busy,
-    hung_up,
-    raw_headers,
-    wants_raw,
-)
+from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE, Problem, Result, busy, hung_up
 from autojacobin.service.served import IndexRegistry
 
 Pages = Callable[[Mapping[str, Index]], list[BaseRoute]]
@@ -166,14 +146,14 @@ class Service:
         with self._place():
             operation = self._requests.search(received)
             result = await self._run(operation, request.receive)
-            return await _neighbours(operation.served.name, result, raw=wants_raw(received.headers))
+            return await _neighbours(operation.served.name, result, raw=received.wants_raw)
 
     async def _encode(self, request: Request) -> Response:
         received = await self._receive(request)
         with self._place():
             operation, form = self._requests.encode(received)
             result = await self._run(operation, request.receive)
-            return _codes(operation.served.name, result, form, raw=wants_raw(received.headers))
+            return _codes(operation.served.name, result, form, raw=received.wants_raw)
 
     async def _write(self, request: Request) -> Response:
         """Answer when the write is done, however long that takes: a client who repeats it would write twice."""
@@ -197,10 +177,11 @@ class Service:
 
     async def _list_indexes(self, _: Request) -> Response:
         limits = {name: getattr(self._limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}
-        return _json(Indexes([_figures(name, index) for name, index in self._registry.items()], limits))
+        figures = [messages.IndexFigures.of(name, index) for name, index in self._registry.items()]
+        return _json(messages.Indexes(figures, limits))
 
     async def _openapi(self, _: Request) -> Response:
-        return _json(openapi_document(self._registry, self._limits, writable=self._writable))
+        return _json(messages.openapi_document(self._registry, self._limits, writable=self._writable))
 
     async def _write_metrics(self, _: Request) -> Response:
         return Response(self._metrics.text(), media_type=MEDIA_TYPE)
@@ -230,33 +211,31 @@ class Service:
             found.cancel()
 
 
-def _figures(name: str, index: Index) -> IndexFigures:
-    figures, hasher = index.info(), index.hasher
-    shown = {key: value for key, value in figures.items() if key in IndexFigures.__struct_fields__}
-    distances = {name: distance.summary for name, distance in distances_of(hasher).items()}
-    bitorder = hasher.bitorder if isinstance(hasher, OwnCodes) else None
-    return IndexFigures(name=name, **shown, trained_as=hasher.trained_as, bitorder=bitorder, distances=distances)
-
-
 async def _neighbours(name: str, result: Result, *, raw: bool) -> Response:
     """Write neighbours. Only integer ids without columns can be raw."""
     distances, ids = result.arrays
     if raw and ids.dtype != object and result.payload is None:
-        body = distances.astype("<f8", copy=False).tobytes() + ids.astype("<i8", copy=False).tobytes()
-        return Response(body, media_type=RAW, headers=raw_headers(result, ids.shape))
+        return _raw(result, ids.shape, distances.astype("<f8", copy=False), ids.astype("<i8", copy=False))
     if result.payload is None and ids.size <= _LARGEST_WRITTEN_HERE:
-        return _json(Neighbours.of(name, result))
-    return Response(await asyncio.to_thread(lambda: as_json(Neighbours.of(name, result))), media_type=JSON)
+        return _json(messages.Neighbours.of(name, result))
+    return await asyncio.to_thread(lambda: _json(messages.Neighbours.of(name, result)))
 
 
-def _codes(name: str, result: Result, form: EncodeOptions, *, raw: bool) -> Response:
+def _codes(name: str, result: Result, form: messages.EncodeOptions, *, raw: bool) -> Response:
     packed = Codes(result.arrays[0], result.n_bits).to_packed(form.bitorder)
     if raw:
-        return Response(packed.tobytes(), media_type=RAW, headers=raw_headers(result, (len(packed), result.n_bits)))
+        return _raw(result, (len(packed), result.n_bits), packed)
     write = bytes.hex if form.encoding == "hex" else (lambda code: base64.b64encode(code).decode("ascii"))
     codes = [write(row.tobytes()) for row in packed]
-    return _json(Encoded(name, result.generation, result.n_bits, form.encoding, codes))
+    return _json(messages.Encoded(name, result.generation, result.n_bits, form.encoding, codes))
+
+
+def _raw(result: Result, shape: tuple[int, ...], *arrays: npt.NDArray[Any]) -> Response:
+    headers = {SHAPE: ",".join(map(str, shape))}
+    if result.generation is not None:
+        headers[GENERATION] = str(result.generation)
+    return Response(b"".join(array.tobytes() for array in arrays), media_type=RAW, headers=headers)
 
 
 def _json(content: Any) -> Response:
-    return Response(as_json(content), media_type=JSON)
+    return Response(messages.as_json(content), media_type=JSON)

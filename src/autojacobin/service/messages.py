@@ -16,9 +16,10 @@ import numpy.typing as npt
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from autojacobin.codes import BitOrder
+from autojacobin.hashers import OwnCodes
 from autojacobin.index.conditions import LONGEST_CONDITION
 from autojacobin.index.index import Index
-from autojacobin.search.distances import DISTANCES
+from autojacobin.search.distances import DISTANCES, distances_of
 from autojacobin.service.access import Limits
 from autojacobin.service.responses import GENERATION, JSON, PROBLEM, RAW, SHAPE, Result, is_missing
 from autojacobin.service.served import width_of
@@ -129,6 +130,11 @@ class RemoveRequest(Request):
     ids: list[Id]
 
 
+REQUESTS: tuple[type[Request], ...] = (
+    SearchOptions, SearchRequest, EncodeOptions, EncodeRequest, AddRequest, UpsertRequest, RemoveRequest,
+)  # fmt: skip
+
+
 class Neighbours(Struct, omit_defaults=True):
     """Neighbours of each query in order of distance, null where there are no more; and columns of their payload."""
 
@@ -186,6 +192,15 @@ class IndexFigures(Struct):
     trained_as: str
     bitorder: BitOrder | None
     distances: dict[str, str]
+
+    @classmethod
+    def of(cls, name: str, index: Index) -> IndexFigures:
+        """Give the figures of an index."""
+        figures, hasher = index.info(), index.hasher
+        shown = {key: value for key, value in figures.items() if key in cls.__struct_fields__}
+        distances = {name: distance.summary for name, distance in distances_of(hasher).items()}
+        bitorder = hasher.bitorder if isinstance(hasher, OwnCodes) else None
+        return cls(name=name, **shown, trained_as=hasher.trained_as, bitorder=bitorder, distances=distances)
 
 
 class Indexes(Struct):
@@ -267,7 +282,6 @@ _REFUSALS = {
     "500": "An error of the service.",
     "503": "The service is busy; try again after Retry-After.",
 }
-_READING = tuple(code for code in _REFUSALS if code not in ("409", "423"))
 _RAW_BODY = f"Little-endian float32 numbers, or bytes of packed codes, row by row; {SHAPE} says how many."
 _RAW_NEIGHBOURS = (
     "All distances as float64, then all ids as int64, little-endian, row by row; for integer ids without columns. "
@@ -277,36 +291,34 @@ _RAW_NEIGHBOURS = (
 
 def openapi_document(indexes: Mapping[str, Index], limits: Limits, *, writable: bool = False) -> dict[str, Any]:
     """Describe all requests and responses of a service, with its indexes and limits."""
-    kinds = SearchOptions, SearchRequest, EncodeOptions, EncodeRequest, AddRequest, UpsertRequest, RemoveRequest
-    messages = [limited(kind, limits, indexes) for kind in kinds]
+    messages = [limited(kind, limits, indexes) for kind in REQUESTS]
     responses = Neighbours, Encoded, Written, Indexes, Status, Refusal
     _, schemas = msgspec.json.schema_components([*messages, *responses], ref_template="#/components/schemas/{name}")
-    for kind in kinds:
+    for kind in REQUESTS:
         if kind.one_of:
             schemas[kind.__name__]["oneOf"] = [{"required": [name]} for name in kind.one_of]
     refusals: dict[str, Any] = {
         code: {"description": text, "content": {PROBLEM: _schema(Refusal)}} for code, text in _REFUSALS.items()
     }
     refusals["503"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "required": True}}
-    search = _operation("search", "Find the k nearest vectors of each query.", Neighbours, _READING, SearchRequest)
-    encode = _operation("encode", "Give the binary code of each vector.", Encoded, _READING, EncodeRequest)
+    search = _operation("search", "Find the k nearest vectors of each query.", Neighbours, SearchRequest)
+    encode = _operation("encode", "Give the binary code of each vector.", Encoded, EncodeRequest)
     _allow_raw(search, schemas[SearchOptions.__name__], _RAW_NEIGHBOURS)
     _allow_raw(encode, schemas[EncodeOptions.__name__], "The bytes of one code after the other.")
-    ready = _operation("readyz", "Whether all indexes are ready.", Status, ("503",))
     paths: dict[str, Any] = {
         "/v1/search": {"post": search},
         "/v1/encode": {"post": encode},
         "/v1/indexes": {"get": _operation("listIndexes", "What is served, and the limits.", Indexes)},
         "/openapi.json": {"get": _operation("describe", "This document.", None)},
         "/metrics": {"get": _operation("metrics", "Counters for Prometheus.", None, media="text/plain")},
-        "/healthz": {"get": {**_operation("healthz", "Whether the process runs.", Status, ()), "security": []}},
-        "/readyz": {"get": {**ready, "security": []}},
+        "/healthz": {"get": {**_operation("healthz", "Whether the process runs.", Status), "security": []}},
+        "/readyz": {"get": {**_operation("readyz", "Whether all indexes are ready.", Status), "security": []}},
     }
     if writable:
         writes = {
-            "post": _operation("addVectors", "Add vectors with new ids.", Written, tuple(_REFUSALS), AddRequest),
-            "put": _operation("upsertVectors", "Add or replace vectors.", Written, tuple(_REFUSALS), UpsertRequest),
-            "delete": _operation("removeVectors", "Remove vectors.", Written, tuple(_REFUSALS), RemoveRequest),
+            "post": _operation("addVectors", "Add vectors with new ids.", Written, AddRequest),
+            "put": _operation("upsertVectors", "Add or replace vectors.", Written, UpsertRequest),
+            "delete": _operation("removeVectors", "Remove vectors.", Written, RemoveRequest),
         }
         name = {"name": "index", "in": "path", "required": True, "schema": {"type": "string", "enum": list(indexes)}}
         secured = {method: {**write, "security": [{"writeToken": []}]} for method, write in writes.items()}
@@ -334,12 +346,11 @@ def _operation(
     name: str,
     summary: str,
     response: type[Struct] | None,
-    refusals: tuple[str, ...] = ("401", "421", "500"),
     request: type[Request] | None = None,
     media: str = JSON,
 ) -> dict[str, Any]:
     success = {"description": summary, "content": {media: {} if response is None else _schema(response)}}
-    refused = {code: {"$ref": f"#/components/responses/{code}"} for code in refusals}
+    refused = {code: {"$ref": f"#/components/responses/{code}"} for code in _REFUSALS}
     described = {"operationId": name, "summary": summary, "responses": {"200": success, **refused}}
     if request is not None:
         described["requestBody"] = {"required": True, "content": {JSON: _schema(request)}}

@@ -20,23 +20,13 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.vectors import check_finite
+from autojacobin.service import messages
 from autojacobin.service.access import Limits
-from autojacobin.service.messages import (
-    AddRequest,
-    EncodeOptions,
-    EncodeRequest,
-    RemoveRequest,
-    Request,
-    SearchOptions,
-    SearchRequest,
-    UpsertRequest,
-    limited,
-)
 from autojacobin.service.operations import Operation, Options, Write, too_much
 from autojacobin.service.responses import JSON, RAW, SHAPE, Problem, hung_up, invalid
 from autojacobin.service.served import IndexRegistry, ServedIndex, width_of
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=messages.Request)
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _SHAPE_KEY = SHAPE.lower().encode()
@@ -56,6 +46,12 @@ class Received(NamedTuple):
     body: bytes
     headers: dict[bytes, bytes]
     query: bytes
+
+    @property
+    def wants_raw(self) -> bool:
+        """Whether the client takes raw bytes and does not take JSON."""
+        accepted = self.headers.get(b"accept", b"").decode("latin-1").lower()
+        return RAW in accepted and JSON not in accepted
 
 
 async def read_body(receive: Receive, headers: dict[bytes, bytes], limits: Limits) -> bytes:
@@ -84,14 +80,14 @@ class Requests:
     def __init__(self, registry: IndexRegistry, limits: Limits) -> None:
         self._registry = registry
         self._limits = limits
-        self._kinds: dict[type[Request], type[Request]] = {}
+        self._kinds = {kind: messages.limited(kind, limits, registry) for kind in messages.REQUESTS}
 
     def search(self, received: Received) -> Operation:
         """Read a request for neighbours."""
-        request = self._read(received, SearchRequest, SearchOptions)
+        request = self._read(received, messages.SearchRequest, messages.SearchOptions)
         served = self.find_index(request.index)
         options = _search_options(request, served, self._limits)
-        if isinstance(request, SearchRequest):
+        if isinstance(request, messages.SearchRequest):
             ids = request.ids if request.id is None else [request.id]
             operation = Operation(
                 served,
@@ -107,23 +103,25 @@ class Requests:
             raise too_much(operation.cost, self._limits.work)
         return operation
 
-    def encode(self, received: Received) -> tuple[Operation, EncodeOptions]:
+    def encode(self, received: Received) -> tuple[Operation, messages.EncodeOptions]:
         """Read a request for codes, and the form that they have in the response."""
-        request = self._read(received, EncodeRequest, EncodeOptions)
+        request = self._read(received, messages.EncodeRequest, messages.EncodeOptions)
         served = self.find_index(request.index)
         if served.own_codes is not None:
             raise invalid(
                 f"{served.name} holds codes that were made elsewhere, so there is nothing to encode vectors with"
             )
-        if isinstance(request, EncodeRequest):
+        if isinstance(request, messages.EncodeRequest):
             return Operation(served, _read_matrix(request.vectors, width_of(served.index))), request
         return Operation(served, self._raw_rows(received, served)), request
 
     def write(self, received: Received, served: ServedIndex, change: Literal["add", "upsert", "remove"]) -> Write:
         """Read vectors or codes to add or to put in the place of others, or ids to remove."""
         if change == "remove":
-            return Write(served, change, as_ids("ids", self._read(received, RemoveRequest).ids, served.index.id_kind))
-        request = self._read(received, AddRequest if change == "add" else UpsertRequest)
+            return Write(
+                served, change, as_ids("ids", self._read(received, messages.RemoveRequest).ids, served.index.id_kind)
+            )
+        request = self._read(received, messages.AddRequest if change == "add" else messages.UpsertRequest)
         rows, ids = self._rows(request, served), request.ids
         known = None if served.index.id_kind == "integer" and not len(served.index) else served.index.id_kind
         if request.id_kind is not None and ids is None:
@@ -145,14 +143,14 @@ class Requests:
             raise Problem(404, "unknown-index", detail)
         return self._registry.served[name]
 
-    def _read(self, received: Received, kind: type[R], options: type[Request] | None = None) -> Any:
+    def _read(self, received: Received, kind: type[R], options: type[messages.Request] | None = None) -> Any:
         """Decode a JSON body; or the query string of a raw body, if the request can have one, as its options."""
         body, headers, query = received
         media = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
         if media == RAW and options is not None:
             fields = _read_query(query)
             with _one_sentence(options):
-                return msgspec.convert(fields, self._limited(options))
+                return msgspec.convert(fields, self._kinds[options])
         if media != JSON:
             expected = JSON if options is None else f"{JSON} or {RAW}"
             detail = f"Content-Type must be {expected}, got {media[:80] or 'none'!r}; name the kind of body you send"
@@ -162,15 +160,10 @@ class Requests:
         if _SHAPE_KEY in headers:
             raise invalid(f"a JSON request takes its shape from the body, got {SHAPE} as well; leave it out")
         with _one_sentence(kind):
-            return msgspec.json.decode(body, type=self._limited(kind))
-
-    def _limited(self, kind: type[Request]) -> type[Request]:
-        if kind not in self._kinds:
-            self._kinds[kind] = limited(kind, self._limits, self._registry)
-        return self._kinds[kind]
+            return msgspec.json.decode(body, type=self._kinds[kind])
 
     def _rows(
-        self, request: SearchRequest | AddRequest, served: ServedIndex, distance: str | None = None
+        self, request: messages.SearchRequest | messages.AddRequest, served: ServedIndex, distance: str | None = None
     ) -> npt.NDArray[Any]:
         """Read vectors, or codes in the bit order of an index that has no hasher."""
         own, vectors, codes = served.own_codes, request.vectors, request.codes
@@ -258,7 +251,7 @@ def _too_large(limits: Limits, *, expects_continue: bool) -> Problem:
 
 
 @contextmanager
-def _one_sentence(kind: type[Request]) -> Iterator[None]:
+def _one_sentence(kind: type[messages.Request]) -> Iterator[None]:
     """Turn errors of msgspec into problems that name the field."""
     try:
         yield
@@ -303,14 +296,14 @@ def _read_query(query: bytes) -> dict[str, Any]:
     return fields
 
 
-def _search_options(request: SearchOptions, served: ServedIndex, limits: Limits) -> Options:
+def _search_options(request: messages.SearchOptions, served: ServedIndex, limits: Limits) -> Options:
     k = request.k or max(1, min(_USUAL_K, limits.k, len(served.index)))
     rerank = request.rerank
     if rerank is None:
         kept = bool(served.index.info()["vectors_kept"])
         rerank = kept or request.candidates is not None or request.recall is not None
     where = columns = None
-    if isinstance(request, SearchRequest):
+    if isinstance(request, messages.SearchRequest):
         where, columns = request.where, None if request.columns is None else tuple(request.columns)
         if columns is not None and len(set(columns)) < len(columns):  # thousands of them would take seconds to write
             raise invalid(f"columns must be different, got {len(columns)} with repetitions; name each once")

@@ -79,18 +79,6 @@ class Result:
     payload: Any = None
 
 
-def wants_raw(headers: dict[bytes, bytes]) -> bool:
-    """Whether the client takes raw bytes and does not take JSON."""
-    accepted = headers.get(b"accept", b"").decode("latin-1").lower()
-    return RAW in accepted and JSON not in accepted
-
-
-def raw_headers(result: Result, shape: tuple[int, ...]) -> dict[str, str]:
-    """Give the headers of a raw response."""
-    headers = {SHAPE: ",".join(map(str, shape))}
-    return headers if result.generation is None else headers | {GENERATION: str(result.generation)}
-
-
 def is_missing(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Where a search found no more neighbours: the id is -1, or None if ids are names."""
     return ids == None if ids.dtype == object else ids < 0  # noqa: E711 (of each element)
