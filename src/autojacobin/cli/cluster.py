@@ -14,7 +14,6 @@ from autojacobin.cli import options
 from autojacobin.cli.console import kept_in, progress_bar, stoppable
 from autojacobin.cli.opening import load_model, opened
 from autojacobin.cli.outputs import check_output, report_output, write_neighbours
-from autojacobin.cli.search import SearchOptions
 from autojacobin.core.parallel import Progress
 
 app = typer.Typer(
@@ -56,12 +55,11 @@ def build(
     from autojacobin.jobs import build_index
 
     hasher, start = load_model(model), time.perf_counter()
-    how: dict[str, Any] = {"keep_vectors": keep_vectors, "rows_per_chunk": rows}
     with stoppable(kept_in(f"{index}.building")), _workers(cluster) as (workers, progress):
-        n = build_index(inputs, hasher, index, workers, progress=progress, **how)
-    seconds = time.perf_counter() - start
-    facts = {"index": index, "vectors": n, "seconds": round(seconds, 3)}
-    report_output(context, index, f"Made {index}: {n:,} vectors in {seconds:.1f} s.", facts)
+        n = build_index(
+            inputs, hasher, index, workers, keep_vectors=keep_vectors, rows_per_chunk=rows, progress=progress
+        )
+    _report(context, index, start, f"Made {index}: {n:,} vectors", {"index": index, "vectors": n})
 
 
 @app.command()
@@ -84,9 +82,7 @@ def encode(
     hasher, start = load_model(model), time.perf_counter()
     with stoppable(kept_in(out)), _workers(cluster) as (workers, progress):
         paths = encode_files(inputs, hasher, out, workers, rows_per_chunk=rows, progress=progress)
-    seconds = time.perf_counter() - start
-    facts = {"out": out, "files": len(paths), "seconds": round(seconds, 3)}
-    report_output(context, out, f"Wrote {len(paths)} files to {out} in {seconds:.1f} s.", facts)
+    _report(context, out, start, f"Wrote {len(paths)} files to {out}", {"out": out, "files": len(paths)})
 
 
 @app.command()
@@ -113,13 +109,12 @@ def search(
     from autojacobin.jobs import search_index
 
     check_output(out, "OUT", overwrite, inputs=[queries])
-    how = SearchOptions(distance, candidates, recall, rerank, probes).arguments()
+    how = dict[str, Any](distance=distance, candidates=candidates, recall=recall, rerank=rerank, probes=probes)
     start = time.perf_counter()
     with opened(queries) as asked, _workers(cluster) as (workers, progress):
         distances, ids = search_index(index, asked, k, workers, progress=progress, **how)
-    seconds = time.perf_counter() - start
     write_neighbours(out, distances, ids)
-    _report(context, out, k, len(ids), seconds)
+    _report_neighbours(context, out, start, k, len(ids))
 
 
 @app.command()
@@ -146,9 +141,8 @@ def truth(
     start = time.perf_counter()
     with opened(queries) as asked, _workers(cluster) as (workers, progress):
         ids = true_neighbours(base, asked, k, workers, rows_per_chunk=rows, progress=progress)
-    seconds = time.perf_counter() - start
     write_vectors(out, ids)
-    _report(context, out, k, len(ids), seconds)
+    _report_neighbours(context, out, start, k, len(ids))
 
 
 @contextmanager
@@ -159,7 +153,11 @@ def _workers(cluster: str) -> Iterator[tuple[Any, Progress]]:
         yield workers, progress
 
 
-def _report(context: typer.Context, out: Path, k: int, n_queries: int, seconds: float) -> None:
-    facts = {"out": out, "queries": n_queries, "k": k, "seconds": round(seconds, 3)}
-    sentence = f"Wrote {out}: {k} neighbours of each of {n_queries:,} queries in {seconds:.1f} s."
-    report_output(context, out, sentence, facts)
+def _report_neighbours(context: typer.Context, out: Path, start: float, k: int, n: int) -> None:
+    done = f"Wrote {out}: {k} neighbours of each of {n:,} queries"
+    _report(context, out, start, done, {"out": out, "queries": n, "k": k})
+
+
+def _report(context: typer.Context, out: Path, start: float, done: str, facts: dict[str, Any]) -> None:
+    seconds = time.perf_counter() - start
+    report_output(context, out, f"{done} in {seconds:.1f} s.", {**facts, "seconds": round(seconds, 3)})

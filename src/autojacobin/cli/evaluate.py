@@ -13,7 +13,7 @@ import typer
 from autojacobin.cli import console, options
 from autojacobin.cli.console import progress_bar, report_blocks, wrong
 from autojacobin.cli.opening import check_streams, load_model, metric_for, open_index, opened
-from autojacobin.cli.search import SearchOptions
+from autojacobin.cli.search import run_search
 from autojacobin.core.arrays import to_host
 from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress
@@ -87,7 +87,7 @@ def evaluate(
         if path.is_dir():
             if base is not None:
                 raise wrong("--base", "an index has its own vectors; leave --base out")
-            how = SearchOptions(distance, candidates, recall, rerank, probes)
+            how = dict[str, Any](distance=distance, candidates=candidates, recall=recall, rerank=rerank, probes=probes)
             ids, true, ks, about = _from_index(path, asked, wanted, how, device, progress)
         else:
             if candidates is not None or recall is not None:
@@ -165,7 +165,7 @@ def _true_neighbours(
 
 
 def _from_index(
-    path: Path, asked: Vectors, wanted: _Wanted, how: SearchOptions, device: str, progress: Progress
+    path: Path, asked: Vectors, wanted: _Wanted, how: dict[str, Any], device: str, progress: Progress
 ) -> _Found:
     with open_index(path) as index:
         method = index.hasher.trained_as
@@ -173,7 +173,8 @@ def _from_index(
             raise wrong("--truth", "it holds whole numbers, but this index has names")
         ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # a larger k would re-rank more candidates
         retrieved = wanted.retrieved(len(index), ks[-1])
-        _, ids, _ = how.run(index if device == "cpu" else index.to(device), asked, retrieved, progress)
+        searched = index if device == "cpu" else index.to(device)
+        _, ids, _, found = run_search(searched, asked, retrieved, how, progress)
         true, names = wanted.read_truth(asked), index.ids
         if names.dtype == object:  # measures compare whole numbers
             numbers = {name: number for number, name in enumerate(names)}
@@ -183,7 +184,7 @@ def _from_index(
             true = names[_true_neighbours(index, names, asked, ks[-1], progress)]
         figures = index.info()
     about = {"index": path, "method": method, "bits": figures["bits"], "vectors": figures["vectors"]}
-    return ids, true, ks, about | how.facts()
+    return ids, true, ks, about | found
 
 
 @dataclass(frozen=True)

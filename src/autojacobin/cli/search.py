@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from autojacobin.core.parallel import Progress
 if TYPE_CHECKING:
     from autojacobin.datasets import Vectors
     from autojacobin.index.index import Index
-    from autojacobin.index.plan import Plan
 
 _QUERIES_PER_BLOCK = 1024
 
@@ -85,7 +83,8 @@ def search(
     if columns is not None and out.suffix.lower() in (".npy", ".npz"):
         raise wrong("--columns", f"{out} cannot hold them; write .csv, .jsonl or .parquet")
     check_streams("--among", *queries, among)
-    how = SearchOptions(distance, candidates, recall, rerank, probes, where, options.split_columns(columns))
+    how: dict[str, Any] = {"distance": distance, "candidates": candidates, "recall": recall, "rerank": rerank}
+    how |= {"probes": probes, "where": where, "columns": options.split_columns(columns)}
     with (
         progress_bar() as progress,
         open_index(index) as opened_index,
@@ -93,71 +92,44 @@ def search(
     ):
         kind = opened_index.info()["ids"]
         if among is not None:
-            how.among = read_ids(among, kind)
+            how["among"] = read_ids(among, kind)
         asked = files[0] if files else as_ids(like or [], kind)
         start = time.perf_counter()
-        distances, ids, payload = how.run(opened_index, asked, k, progress)
+        distances, ids, payload, found = run_search(opened_index, asked, k, how, progress)
         seconds = time.perf_counter() - start
         n = len(opened_index)
     write_neighbours(out, distances, ids, payload)
-    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **how.facts(), "seconds": round(seconds, 3)}
+    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **found, "seconds": round(seconds, 3)}
     asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
     searched = ("those allowed of " if where is not None or among is not None else "") + count_of(n, "vector")
     sentence = f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
     report_output(context, out, sentence, facts)
 
 
-@dataclass
-class SearchOptions:
-    """How commands search an index."""
+def run_search(
+    index: Index, queries: Vectors | Ids, k: int, how: dict[str, Any], progress: Progress
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any, dict[str, Any]]:
+    """Search for all queries or ids, block by block; ``how`` has arguments of ``Index.search``.
 
-    distance: str | None
-    candidates: int | None
-    recall: float | None
-    rerank: bool | None
-    probes: int | None = None
-    where: str | None = None
-    columns: list[str] | None = None
-    among: Any = None
-    plan: Plan | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """Give the arguments for ``Index.search``, except for filters."""
-        return {name: getattr(self, name) for name in ("candidates", "recall", "distance", "rerank", "probes")}
-
-    def run(
-        self, index: Index, queries: Vectors | Ids, k: int, progress: Progress
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
-        """Search for all queries or ids, block by block; give distances, ids, and the columns if there are any."""
-        self.plan = index.plan(k, among=self.among, where=self.where, **self.arguments())
-        how: dict[str, Any] = {"among": self.among, "where": self.where, "columns": self.columns, **self.arguments()}
-        found, row = [], 0
-        if isinstance(queries, list | np.ndarray):
-            found = [index.search(ids=queries, k=k, **how)]
-        else:
-            blocks = blocks_for(index.hasher, queries, _QUERIES_PER_BLOCK)
-            for block in report_blocks(blocks, len(queries), progress, "searching"):
-                index.metric.queries(block, row)  # reports a wrong number with its row in the file
-                found.append(index.search(block, k, **how))
-                row += len(block)
-        distances, ids = (np.concatenate([part[place] for part in found]) for place in (0, 1))
-        if self.columns is None:
-            return distances, ids, None
+    Give distances, ids, the columns if there are any, and facts about the search.
+    """
+    plan = index.plan(k, **{name: value for name, value in how.items() if name != "columns"})
+    found, row = [], 0
+    if isinstance(queries, list | np.ndarray):
+        found = [index.search(ids=queries, k=k, **how)]
+    else:
+        blocks = blocks_for(index.hasher, queries, _QUERIES_PER_BLOCK)
+        for block in report_blocks(blocks, len(queries), progress, "searching"):
+            index.metric.queries(block, row)  # reports a wrong number with its row in the file
+            found.append(index.search(block, k, **how))
+            row += len(block)
+    distances, ids = (np.concatenate([part[place] for part in found]) for place in (0, 1))
+    payload = None
+    if how.get("columns") is not None:
         import pyarrow
 
-        return distances, ids, pyarrow.concat_tables([part[2] for part in found])
-
-    def facts(self) -> dict[str, Any]:
-        """Give the options and what the plan made of them."""
-        assert self.plan is not None
-        facts = {
-            "distance": self.plan.distance,
-            "rerank": self.plan.rerank,
-            "recall": self.plan.recall,
-            "candidates": self.plan.candidates,
-            "probes": self.probes,
-            "lists": round(self.plan.lists, 1) or None,
-            "where": self.where,
-            "among": None if self.among is None else len(self.among),
-        }
-        return {name: value for name, value in facts.items() if value is not None}
+        payload = pyarrow.concat_tables([part[2] for part in found])
+    facts = {name: getattr(plan, name) for name in ("distance", "rerank", "recall", "candidates")}
+    facts |= {"probes": how["probes"], "lists": round(plan.lists, 1) or None, "where": how.get("where")}
+    facts["among"] = None if how.get("among") is None else len(how["among"])
+    return distances, ids, payload, {name: value for name, value in facts.items() if value is not None}
