@@ -199,19 +199,9 @@ def test_formats_of_neighbours_agree_with_the_library(done, digits, folder, opti
 
 
 def test_evaluate_a_model_counts_as_one_does_by_hand(done, digits, fitted, folder):
-    arguments = [
-        "evaluate",
-        "model.safetensors",
-        "queries.npy",
-        "--base",
-        "base.npy",
-        "-k",
-        5,
-        "--depth",
-        50,
-        "-d",
-        "hamming",
-    ]
+    measures = [f"--measure={name}" for name in ("recall@5", "recall@50", "m-recall@50")]
+    model = ["model.safetensors", "queries.npy", "--base", "base.npy"]
+    arguments = ["evaluate", *model, "-k", 5, "-d", "hamming", *measures]
     facts = json.loads(done(*arguments, "--json").out)
     bits = fitted.transform(digits.base).astype(int), fitted.transform(digits.queries).astype(int)
     order = np.argsort((bits[1][:, None] != bits[0][None]).sum(axis=2), axis=1, kind="stable")
@@ -379,7 +369,7 @@ def test_a_model_and_an_index_by_another_metric(done, digits, folder, metric):
     assert measured["k"]["5"]["recall@5"]["mean"] == 1
     # By codes alone: as many of the best products as there are among the nearest codes, counted by hand.
     assert json.loads(done("info", "other.safetensors", "--json").out)["metric"] == metric
-    how = ("--base", "scaled.npy", "-k", 5, "--depth", 50, "--distance", "hamming", "--json")
+    how = ("--base", "scaled.npy", "-k", 5, "--measure", "recall@50", "--distance", "hamming", "--json")
     measured = json.loads(done("evaluate", "other.safetensors", "queries.npy", *how).out)
     model, compared = autojacobin.load("other.safetensors"), Metric.of(metric, scaled)
     bits, asked = (model.transform(side) for side in (compared.prepare(scaled), compared.queries(digits.queries)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,10 +53,6 @@ def evaluate(
             help="True neighbours per query; may be given several times. By default 10, for a model 1, 10 and 100.",
         ),
     ] = None,
-    depth: Annotated[
-        int | None,
-        typer.Option("--depth", min=1, help="Points to retrieve; by default one in a hundred, or the largest k."),
-    ] = None,
     measures: Annotated[
         list[str] | None,
         typer.Option(
@@ -80,7 +77,7 @@ def evaluate(
     Example: autojacobin evaluate my-index queries.npy -k 10 --candidates 50 --json
     """
     check_streams("QUERIES", queries, base, truth)
-    wanted = _Wanted(truth, counted, depth, measures)
+    wanted = _Wanted(truth, counted, measures)
     with progress_bar() as progress, opened(queries) as asked:
         from autojacobin.evaluation import evaluate as measured
 
@@ -134,8 +131,7 @@ def _from_model(
     hasher = load_model(path)
     comparison = DISTANCES[as_distance(distance, hasher.distances)]
     with opened(base) as vectors:
-        ks = wanted.ks(len(vectors), _USUAL_KS)
-        retrieved = wanted.retrieved(len(vectors), max(len(vectors) // _SHARE_RETRIEVED, 10 * ks[-1]))
+        ks, retrieved = wanted.numbers(len(vectors), _USUAL_KS, lambda k: max(len(vectors) // _SHARE_RETRIEVED, 10 * k))
         true = wanted.read_truth(asked)
         searched: Any = vectors
         measure = metric_for(None, [vectors], hasher)
@@ -171,8 +167,7 @@ def _from_index(
         method = index.hasher.trained_as
         if wanted.truth is not None and index.info()["ids"] != "integer":
             raise wrong("--truth", "it holds whole numbers, but this index has names")
-        ks = wanted.ks(len(index), (_K_OF_SEARCH,))  # a larger k would re-rank more candidates
-        retrieved = wanted.retrieved(len(index), ks[-1])
+        ks, retrieved = wanted.numbers(len(index), (_K_OF_SEARCH,), lambda k: k)  # more would re-rank more candidates
         searched = index if device == "cpu" else index.to(device)
         _, ids, _, found = run_search(searched, asked, retrieved, how, progress)
         true, names = wanted.read_truth(asked), index.ids
@@ -193,28 +188,27 @@ class _Wanted:
 
     truth: str | None
     k: list[int] | None
-    depth: int | None
     measures: list[str] | None
 
-    def ks(self, n: int, usual: tuple[int, ...]) -> list[int]:
-        """Numbers of true neighbours that count, for ``n`` vectors."""
-        if not n:
-            raise DataError("there are no vectors to search among; add some first")
-        return sorted(set(self.k)) if self.k else [number for number in usual if number <= n] or [n]
+    def numbers(self, n: int, usual: tuple[int, ...], depth: Callable[[int], int]) -> tuple[list[int], int]:
+        """How many true neighbours count, and how many of ``n`` vectors to retrieve, by default ``depth(largest k)``.
 
-    def retrieved(self, n: int, usual: int) -> int:
-        """How many points to retrieve. Wrong measures raise BadParameter here, before any work."""
+        Wrong measures raise BadParameter here, before any work.
+        """
         from autojacobin.evaluation import evaluate as measured
 
-        numbers = [int(number) for name in self.measures or [] if (number := name.rpartition("@")[2]).isdigit()]
-        depth = self.depth or max([min(n, usual), *numbers])
-        if depth > n:
-            raise DataError(f"no more than the {n} vectors there are can be retrieved, got {depth}; ask for fewer")
+        if not n:
+            raise DataError("there are no vectors to search among; add some first")
+        ks = sorted(set(self.k)) if self.k else [number for number in usual if number <= n] or [n]
+        named = [int(number) for name in self.measures or [] if (number := name.rpartition("@")[2]).isdigit()]
+        retrieved = max([min(n, depth(ks[-1])), *named])
+        if retrieved > n:
+            raise DataError(f"no more than the {n} vectors there are can be retrieved, got {retrieved}; ask for fewer")
         try:
-            measured(np.arange(depth)[None], [[0]], self.measures or [], 1)
+            measured(np.arange(retrieved)[None], [[0]], self.measures or [], 1)
         except DataError as error:
             raise wrong("--measure", str(error)) from None
-        return depth
+        return ks, retrieved
 
     def read_truth(self, asked: Vectors) -> npt.NDArray[np.int64] | None:
         """Read the true neighbours, one row of ids per query; None if no file was given."""

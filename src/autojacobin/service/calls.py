@@ -256,7 +256,7 @@ def _json_call(
     repeatable: bool = True,
 ) -> Call:
     try:
-        body = json.dumps(fields, allow_nan=False, default=_plain).encode()
+        body = json.dumps(fields, allow_nan=False, default=as_json_value).encode()
     except (ValueError, TypeError) as error:
         raise DataError(f"a request must have numbers, text and lists that JSON has, got others: {error}") from error
     return Call(method, path, read, body, {"Content-Type": JSON, "Accept": accept}, repeatable)
@@ -356,17 +356,6 @@ def _rows(vectors: Any, packed: npt.NDArray[np.uint8] | None) -> dict[str, Any]:
 
 def _as_list(ids: Any) -> list[Any]:
     return [ids] if isinstance(ids, str | int | uuid.UUID) else list(ids)
-
-
-def _plain(id: Any) -> Any:
-    """Convert an id, or several, to values for JSON."""
-    if isinstance(id, uuid.UUID):
-        return str(id)
-    if isinstance(id, set | range):
-        return list(id)
-    if isinstance(id, np.generic | np.ndarray):
-        return id.tolist()
-    raise TypeError(f"Object of type {type(id).__name__} is not JSON serializable")
 
 
 def _plain_payload(payload: Any) -> Any:

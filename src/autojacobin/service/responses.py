@@ -97,7 +97,7 @@ def as_json_value(value: Any) -> Any:
         return as_json_value(value.tolist())
     if isinstance(value, Mapping):
         return {str(name): as_json_value(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | set | range):
         return [as_json_value(part) for part in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat() if value == value else None  # NaT of pandas is not equal to itself
