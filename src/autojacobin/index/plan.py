@@ -41,7 +41,7 @@ _QUERIES_PER_MISS = 3  # of queries that the index learns from
 # What parts of a search cost, in nanoseconds of a core, roughly. Only their ratios matter, and only to the speed.
 _PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
 _SHARE_PROBED, _FEWEST_PROBES = 32, 8
-_WIDER = 8  # times the candidates, for a query that is unlike those that the index learned from
+_WIDER = 4  # times the candidates, for a query that is unlike those that the index learned from
 _WIDEST = 64  # times the candidates, for one that is unlike all of them; it scans all lists
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
 _WIDER_LISTS = 3  # how many thresholds for lists further such a query goes, up to the last but one
@@ -74,7 +74,7 @@ class Plan:
     lists, codes : float
         How many lists and codes a query scans, on average, as far as that is known.
     far : tuple of two floats
-        A query whose nearest neighbour is farther than the first is searched wider, with eight times the candidates and
+        A query whose nearest neighbour is farther than the first is searched wider, with four times the candidates and
         in more lists. If it is farther than the second, it is searched in all lists, with 64 times the candidates.
     central : tuple of two floats
         Squared distances to the ``middle`` of what the index learned from. A query that is nearer than the first is
