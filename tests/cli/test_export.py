@@ -114,16 +114,6 @@ def test_an_index_becomes_a_collection_of_milvus(done, folder, digits, fitted):
     np.testing.assert_array_equal(found[1], hamming_topk(queries, fitted.encode(digits.base), 4)[1])
 
 
-def test_a_collection_of_milvus_keeps_its_index_and_has_no_other_in_a_file(command, done, folder):
-    target = ("export", "milvus", "my-index", "codes.db", "--collection", "items", "--no-vectors")
-    for _ in range(2):
-        done(*target)
-    done(*target, "--index", "BIN_FLAT")
-    result = command(*target, "--index", "BIN_IVF_FLAT")
-    assert result.code == 1
-    assert "has the index BIN_FLAT alone" in result.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -73,9 +74,6 @@ def pgvector(
     dsn: Annotated[str, typer.Argument(metavar="DSN", envvar="AUTOJACOBIN_DSN", show_envvar=True, help=_DSN_HELP)],
     table: Annotated[str, typer.Option(help="Table to write to; made if it does not exist.")],
     vectors: _Vectors = True,
-    half: Annotated[bool, typer.Option("--half", help="Keep the vectors in half precision.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Do not use the extension pgvector.")] = False,
-    hnsw: Annotated[bool, typer.Option("--hnsw", help="Then make an index for approximate search.")] = False,
 ) -> None:
     """Write codes to a table of PostgreSQL. Existing ids are replaced.
 
@@ -83,8 +81,7 @@ def pgvector(
     """
     from autojacobin.engines.pgvector import PgVector
 
-    made = partial(PgVector, dsn, table, vector_type="halfvec" if half else "vector", plain=plain)
-    _export(source, made, vectors, f"the table {table}", hnsw=hnsw)
+    _export(source, partial(PgVector, dsn, table), vectors, f"the table {table}")
 
 
 @app.command()
@@ -93,28 +90,15 @@ def milvus(
     uri: Annotated[str, typer.Argument(metavar="URI", help="A file that ends in .db, or the address of a server.")],
     collection: Annotated[str, typer.Option(help="Collection to write to; made if it does not exist.")],
     vectors: _Vectors = True,
-    index: Annotated[
-        Literal["BIN_FLAT", "BIN_IVF_FLAT"] | None,
-        typer.Option(
-            metavar="KIND",
-            help="Kind of index, BIN_FLAT or BIN_IVF_FLAT; BIN_FLAT for a new collection, otherwise what it has.",
-        ),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOKEN", envvar="MILVUS_TOKEN", show_envvar=True, help="Token of the server, such as user:password."
-        ),
-    ] = None,
     bitorder: BitOrderOption = "little",
 ) -> None:
-    """Write codes to a collection of Milvus. Existing ids are replaced.
+    """Write codes to a collection of Milvus. Existing ids are replaced. MILVUS_TOKEN is the token of a server.
 
     Example: autojacobin export milvus my-index codes.db --collection items
     """
     from autojacobin.engines.milvus import Milvus
 
-    made = partial(Milvus, uri, collection, index=index, token=token, bitorder=bitorder)
+    made = partial(Milvus, uri, collection, token=os.environ.get("MILVUS_TOKEN"), bitorder=bitorder)
     _export(source, made, vectors, f"the collection {collection}", takes_names=False)
 
 
@@ -153,13 +137,7 @@ def sqlite(
 
 
 def _export(
-    source: Path,
-    open_engine: Callable[..., Any],
-    vectors: bool,
-    destination: str,
-    *,
-    hnsw: bool = False,
-    takes_names: bool = True,
+    source: Path, open_engine: Callable[..., Any], vectors: bool, destination: str, takes_names: bool = True
 ) -> None:
     """Write everything to an engine, and report it."""
     from autojacobin.index.names import from_names
@@ -175,18 +153,13 @@ def _export(
                     "LanceDB or SQLite, or build an index with integers as ids"
                 )
             options["id_kind"] = "string"
-        with open_engine(n_bits=figures["bits"], **options) as engine:
-            with stoppable("the codes written so far stay, and the same command writes all of them again"):
-                done = 0
+        kept, done = "the codes written so far stay, and the same command writes all of them again", 0
+        with open_engine(n_bits=figures["bits"], **options) as engine, stoppable(kept):
+            for part in origin.parts():
                 progress("writing codes", done, len(origin))
-                for part in origin.parts():
-                    ids = part.ids if part.names is None else [str(name) for name in from_names(part.names, kind)]
-                    engine.write(part.codes, ids, part.vectors if keeps else None)
-                    done += len(part.codes)
-                    progress("writing codes", done, len(origin))
-            if hnsw:
-                progress("making the index", 0, 0)
-                engine.create_index()
+                ids = part.ids if part.names is None else [str(name) for name in from_names(part.names, kind)]
+                engine.write(part.codes, ids, part.vectors if keeps else None)
+                done += len(part.codes)
         _report(destination, origin, keeps)
 
 
