@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from sklearn.exceptions import NotFittedError
 
 __all__ = [
-    "AutoJacobinError", "DataError", "DataTypeError", "FormatError", "IndexLockedError", "MissingExtraError",
-    "NotFittedError", "StorageError",
+    "AutoJacobinError", "DataError", "DataTypeError", "FormatError", "IdExistsError", "IndexLockedError",
+    "MissingExtraError", "NotFittedError", "StorageError", "UnknownIdError",
 ]  # fmt: skip
 
 
@@ -22,6 +22,14 @@ class DataError(AutoJacobinError, ValueError):
 
 class DataTypeError(DataError, TypeError):
     """Data of a type that cannot be used: text, objects, sparse matrices, complex numbers."""
+
+
+class UnknownIdError(DataError):
+    """An id that is not in the index."""
+
+
+class IdExistsError(DataError):
+    """An id that is added but is in the index already."""
 
 
 class FormatError(AutoJacobinError):

@@ -154,7 +154,7 @@ def test_a_refusal_is_the_sentence_of_the_service(service, points):
         with pytest.raises(ServiceError, match="k must be an integer <= 50") as caught:
             client.search(points[:1], 51, index="points")
         assert (caught.value.status, caught.value.kind) == (400, "invalid-request")
-        with pytest.raises(ServiceError, match="there is no vector with the id 1") as caught:
+        with pytest.raises(ServiceError, match="got 1, which is not") as caught:
             client.search(ids=[1], index="points")
         assert (caught.value.status, caught.value.kind) == (404, "unknown-id")
         assert client.search(points[:1], 1, index="points")[1].tolist() == [[0]]  # on the same connection

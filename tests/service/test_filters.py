@@ -189,7 +189,7 @@ def test_wrong_filters_are_refused_in_a_sentence(client, points, change, words):
 
 
 def test_an_unknown_name_is_not_found(client):
-    with pytest.raises(ServiceError, match="there is no vector with the id 'nobody' in named") as caught:
+    with pytest.raises(ServiceError, match="got 'nobody', which is not") as caught:
         client.search(ids=["nobody"], index="named")
     assert caught.value.status == 404
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, UnknownIdError
 from autojacobin.service import operations
 from autojacobin.service.access import Limits
 from autojacobin.service.operations import Operation, Options, Worker, run_batch
@@ -152,7 +152,7 @@ def test_an_error_stays_with_the_one_who_made_it(served, kinds):
             np.testing.assert_array_equal(answer.arrays[0], expected[0])
             np.testing.assert_array_equal(answer.arrays[1], expected[1])
         else:
-            assert isinstance(answer, Problem if kind == "unknown id" else DataError)
+            assert isinstance(answer, UnknownIdError if kind == "unknown id" else DataError)
 
 
 def test_codes_and_neighbours_are_not_mixed(served):

@@ -79,8 +79,8 @@ def test_wrong_fields_are_named(service, change, status, words):
 @pytest.mark.parametrize(
     ("document", "status", "words"),
     [
-        ({"id": 1}, 404, "there is no vector with the id 1 in points"),
-        ({"ids": [0, 3, 4]}, 404, "there is no vector with the id 4 in points"),
+        ({"id": 1}, 404, "got 1, which is not"),
+        ({"ids": [0, 3, 4]}, 404, "got 4, which is not"),
         ({"id": -1}, 400, "id must be an integer >= 0"),
         ({"id": 2**63}, 400, "id must be an integer <= 9223372036854775807"),
         ({"ids": []}, 400, "ids must be a list of length >= 1"),

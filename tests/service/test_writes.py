@@ -93,7 +93,7 @@ def test_names_and_payload_are_written_to_an_empty_index(empty, points):
 def test_an_id_that_exists_is_replaced_only_by_put(empty, points):
     with Client(empty, token=WRITE_TOKEN, timeout=600) as client:
         client.add(points[:2], ["a", "b"], index="empty")
-        with pytest.raises(ServiceError, match="there is a vector with the id 'b' in empty already") as caught:
+        with pytest.raises(ServiceError, match="got 'b', which is in the index already") as caught:
             client.add(points[2:4], ["c", "b"], index="empty")
         assert (caught.value.status, caught.value.kind) == (409, "id-exists")
         assert client.search(points[2:3], 2, recall=1)[1].tolist() in ([["a", "b"]], [["b", "a"]])
@@ -286,7 +286,7 @@ def test_wrong_writes_are_refused_and_change_nothing(client, body, status, words
 
 
 def test_removals_that_cannot_be_are_refused(client):
-    with pytest.raises(ServiceError, match="there is no vector with the id 500 in points; leave it out") as caught:
+    with pytest.raises(ServiceError, match="got 500, which is not; leave it out") as caught:
         client.remove([0, 500], index="points")
     assert (caught.value.status, caught.value.kind) == (404, "unknown-id")
     with pytest.raises(ServiceError, match="there is no index 'others'") as caught:

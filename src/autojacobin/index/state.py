@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import slices
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, IdExistsError, UnknownIdError
 from autojacobin.hashers import Hasher, OwnCodes
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import EUCLIDEAN, Metric
@@ -107,7 +107,7 @@ class NewIds(NamedTuple):
         if self.names is None:
             assert self.numbers is not None
             return str(self.numbers[place])
-        return repr(from_names([self.names[place]], self.kind)[0])
+        return f"{from_names([self.names[place]], self.kind)[0]!r:.100}"
 
     def check_new(self, state: State) -> None:
         """Check that no vector of the index has one of these ids."""
@@ -115,7 +115,7 @@ class NewIds(NamedTuple):
             return
         there = np.flatnonzero(self.found(state) >= 0)
         if len(there):
-            raise DataError(
+            raise IdExistsError(
                 f"ids that are added must be new, got {self.shown(there[0])}, which is in the index already; replace "
                 "it by upsert (--upsert), or leave it out"
             )
@@ -154,7 +154,7 @@ def numbers_of(state: State, ids: Any, done: str) -> Ids:
     numbers = given.found(state)
     missing = np.flatnonzero(numbers < 0)
     if len(missing):
-        raise DataError(
+        raise UnknownIdError(
             f"only ids in the index can be {done}, got {given.shown(missing[0])}, which is not; leave it out"
         )
     return numbers

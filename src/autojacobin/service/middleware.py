@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autojacobin.errors import DataError, MissingExtraError
+from autojacobin.errors import DataError, IdExistsError, MissingExtraError, UnknownIdError
 from autojacobin.service.access import Access, is_write_path
 from autojacobin.service.responses import PROBLEM, SHAPE, Problem, invalid
 
@@ -42,6 +42,12 @@ _HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cache-control", b"no-store"),
 )
+
+
+_PROBLEMS: dict[type[Exception], tuple[int, str]] = {
+    UnknownIdError: (404, "unknown-id"),
+    IdExistsError: (409, "id-exists"),
+}
 
 
 def page_policy(script_hash: str = "") -> str:
@@ -145,7 +151,8 @@ async def _on_problem(_: Any, problem: Any) -> Response:
 
 
 async def _on_wrong_request(request: Request, error: Exception) -> Response:
-    return await _on_problem(request, invalid(str(error)))
+    problem = Problem(*_PROBLEMS[type(error)], str(error)) if type(error) in _PROBLEMS else invalid(str(error))
+    return await _on_problem(request, problem)
 
 
 async def _on_error(request: Request, _: Exception) -> Response:

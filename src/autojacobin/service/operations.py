@@ -11,8 +11,8 @@ import operator
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -145,11 +145,8 @@ class Operation:
                 )
             return self.vectors
         assert self.ids is not None
-        try:
-            stored = index.queries(self.ids, distance)
-            return stored if codes else stored.astype(np.float32)
-        except DataError as error:
-            raise _unknown_id(index, self.ids, self.served.name, "leave it out, or send vectors") or error from error
+        stored = index.queries(self.ids, distance)
+        return stored if codes else stored.astype(np.float32)
 
     def run(self, index: Index, rows: npt.NDArray[Any]) -> tuple[tuple[npt.NDArray[Any], ...], Any]:
         """Give distances and ids for these rows, or their packed codes; and the payload of all neighbours, if any."""
@@ -159,19 +156,6 @@ class Operation:
         if not (np.isfinite(distances) | is_missing(ids)).all():
             raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")
         return (distances, ids), payload[0] if payload else None
-
-
-def _unknown_id(index: Index, ids: Sequence[Any], name: str, fix: str) -> Problem | None:
-    """Give the problem of the first id that is not in an index; None if all are."""
-    for id in ids:
-        if id not in index:
-            return Problem(404, "unknown-id", f"there is no vector with the id {_shown_id(id)} in {name}; {fix}")
-    return None
-
-
-def _shown_id(id: Any) -> str:
-    """Give an id for a message."""
-    return str(id) if isinstance(id, int) else repr(str(id)[:80])
 
 
 def too_much(cost: int, work: int) -> Problem:
@@ -233,7 +217,7 @@ class Write:
         given: Any = UNSET
         name = self.served.name
         try:
-            with self.served.writing() as index, self._explained(index):
+            with self.served.writing() as index:
                 if self.change == "remove":
                     index.remove(self.ids)
                 elif self.change == "upsert":
@@ -251,21 +235,6 @@ class Write:
             raise invalid(str(error)) from error
         done: dict[str, Any] = {_DONE[self.change]: self.n_vectors}
         return Written(name, figures["generation"], figures["vectors"], **done, ids=given)
-
-    @contextmanager
-    def _explained(self, index: Index) -> Iterator[None]:
-        """Raise the problem of an id that is in the index already, or is not, if that is why the block fails."""
-        ids, name = self.ids or [], self.served.name
-        try:
-            yield
-        except DataError as error:
-            if self.change == "remove":
-                raise _unknown_id(index, ids, name, "leave it out; nothing was removed") or error from error
-            known = [id for id in ids if id in index]
-            if self.change == "upsert" or not known or len(set(ids)) < len(ids):
-                raise
-            detail = f"there is a vector with the id {_shown_id(known[0])} in {name} already; nothing was added; "
-            raise Problem(409, "id-exists", detail + "send PUT to replace it, or leave it out") from error
 
 
 class Worker:
