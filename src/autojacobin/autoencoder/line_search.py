@@ -16,6 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+_C1, _C2 = 1e-4, 0.9
+_MOST_EVALUATIONS, _LEAST_DECREASE = 25, 1e-9
+
 
 @dataclass(frozen=True)
 class LinePoint:
@@ -41,37 +44,25 @@ class LineSearchResult:
     converged: bool
 
 
-def strong_wolfe(
-    line: Callable[[float], LinePoint],
-    start: LinePoint,
-    first_step: float,
-    *,
-    c1: float = 1e-4,
-    c2: float = 0.9,
-    max_evaluations: int = 25,
-    step_tolerance: float = 1e-9,
-) -> LineSearchResult:
-    """Find a step that meets the strong Wolfe conditions, with 0 < ``c1`` < ``c2`` < 1.
+def strong_wolfe(line: Callable[[float], LinePoint], start: LinePoint, first_step: float) -> LineSearchResult:
+    """Find a step that meets the strong Wolfe conditions.
 
     ``line`` evaluates φ and φ' at a step; NaN and infinity mean that the step is too long. ``start`` is the point at t
-    = 0, whose slope must be negative, and is the result if nothing lower is found. The search ends after
-    ``max_evaluations`` calls of ``line``, or when slope times width of the interval promises a decrease below
-    ``step_tolerance``.
+    = 0, whose slope must be negative, and is the result if nothing lower is found. The search ends after 25 calls of
+    ``line``, or when slope times width of the interval promises a decrease below 1e-9.
     """
     if not (start.usable and start.slope < 0 and first_step > 0 and math.isfinite(first_step)):
         return LineSearchResult(start, 0, converged=False)
-    search = _Search(line, start, c1, c2, max_evaluations)
+    search = _Search(line, start)
     bracket = search.bracket(first_step)
     if bracket is not None:
-        search.zoom(*bracket, step_tolerance)
+        search.zoom(*bracket)
     return LineSearchResult(search.best, search.evaluations, search.accepts(search.best))
 
 
 class _Search:
-    def __init__(self, line: Callable[[float], LinePoint], start: LinePoint, c1: float, c2: float, budget: int) -> None:
-        self.line, self.start, self.c1, self.c2, self.budget = line, start, c1, c2, budget
-        self.evaluations = 0
-        self.best = start
+    def __init__(self, line: Callable[[float], LinePoint], start: LinePoint) -> None:
+        self.line, self.start, self.best, self.evaluations = line, start, start, 0
 
     def evaluate(self, t: float) -> LinePoint:
         point = self.line(t)
@@ -82,16 +73,16 @@ class _Search:
         return point
 
     def decreases(self, point: LinePoint) -> bool:
-        return point.value <= self.start.value + self.c1 * point.t * self.start.slope
+        return point.value <= self.start.value + _C1 * point.t * self.start.slope
 
     def accepts(self, point: LinePoint) -> bool:
-        flat_enough = abs(point.slope) <= self.c2 * -self.start.slope
+        flat_enough = abs(point.slope) <= _C2 * -self.start.slope
         return point.t > 0 and self.decreases(point) and flat_enough
 
     def bracket(self, t: float) -> tuple[LinePoint, LinePoint] | None:
         """Lengthen the step until a point is accepted (None) or an interval must contain such a point."""
         previous = self.start
-        while self.evaluations < self.budget:
+        while self.evaluations < _MOST_EVALUATIONS:
             point = self.evaluate(t)
             if not point.usable:
                 return previous, point
@@ -105,10 +96,10 @@ class _Search:
             previous, t = point, _cubic_minimum(previous, point, low, high)
         return None
 
-    def zoom(self, low: LinePoint, high: LinePoint, step_tolerance: float) -> None:
+    def zoom(self, low: LinePoint, high: LinePoint) -> None:
         """Shrink the interval. ``low`` is the end with the lower value; φ decreases from there into the interval."""
         stalled = False
-        while self.evaluations < self.budget:
+        while self.evaluations < _MOST_EVALUATIONS:
             left, right = sorted((low.t, high.t))
             width = right - left
             if not high.usable:
@@ -132,7 +123,7 @@ class _Search:
                 if point.slope * (high.t - low.t) >= 0:
                     high = low
                 low = point
-            if low.t > 0 and abs(low.slope) * abs(high.t - low.t) < step_tolerance:
+            if low.t > 0 and abs(low.slope) * abs(high.t - low.t) < _LEAST_DECREASE:
                 return
 
 
