@@ -160,8 +160,12 @@ def build_bundle(
         },
         "training": training,
         "trained_as": trained,
-        "toy": _toy() if toy else None,
+        "toy": None,
     }
+    if toy:
+        example = train_toy()
+        points = {"points": np.round(example.points, 3).tolist(), "hidden": np.round(example.hidden, 3).tolist()}
+        about["toy"] = {**points, "codes": (example.codes @ np.array([4, 2, 1])).tolist()}
     records, pictures = [], []
     for place, pieces in enumerate(shown):
         some = np.unique(np.concatenate(pieces))
@@ -256,15 +260,6 @@ def _history(name: str, bits: int, hasher: Any) -> list[dict[str, Any]]:
     history = getattr(hasher, "history_", {})
     columns = {name: _short(history[name]) for name in _HISTORY if np.isfinite(history.get(name, np.nan)).all()}
     return [{"method": name, "bits": bits, "history": columns}] if columns.get("cost") else []
-
-
-def _toy() -> dict[str, Any]:
-    toy = train_toy()
-    return {
-        "points": np.round(toy.points, 3).tolist(),
-        "hidden": np.round(toy.hidden, 3).tolist(),
-        "codes": (toy.codes @ np.array([4, 2, 1])).tolist(),
-    }
 
 
 def _method_records(

@@ -185,8 +185,12 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
     def endpoint_of(read: Callable[[Index, Any], dict[str, Any]]) -> Callable[[Any], Awaitable[Any]]:
         async def endpoint(request: Any) -> Any:
             query = request.query_params
+            name = query.get("index", "")
             try:
-                return JSONResponse(await run_in_threadpool(lambda: read(_find_index(indexes, query), query)))
+                if name not in indexes:
+                    expected = f"expected one of: {', '.join(indexes)}; see /v1/indexes"
+                    raise DataError(f"there is no index {name[:80]!r}, {expected}")
+                return JSONResponse(await run_in_threadpool(read, indexes[name], query))
             except Problem as problem:
                 return refusal(problem)
             except DataError as error:
@@ -221,13 +225,6 @@ def page_app(folder: str | os.PathLike[str]) -> Asgi:
 
     files = Files(directory=folder, html=True, follow_symlink=False)
     return SecurityMiddleware(problem_app([Mount("/", files)], hint="the page is at /"), Access())
-
-
-def _find_index(indexes: Mapping[str, Index], query: Mapping[str, str]) -> Index:
-    name = query.get("index", "")
-    if name not in indexes:
-        raise DataError(f"there is no index {name[:80]!r}, expected one of: {', '.join(indexes)}; see /v1/indexes")
-    return indexes[name]
 
 
 class _SomeIds:

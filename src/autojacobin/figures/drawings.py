@@ -121,8 +121,9 @@ def draw_proof() -> Figure:
     for pair, dashes in {**segments, "CB": "dotted"}.items():
         start, end = points[pair[0]], points[pair[1]]
         axes.plot(*zip(start, end, strict=True), color=INK, linewidth=0.9, linestyle=dashes)
-    for corner, x_side, y_side in (("C", 1, 1), ("D", -1, 1), ("E", 1, 1)):
-        _right_angle(axes, points[corner], x_side, y_side)
+    for corner, side in (("C", 0.09), ("D", -0.09), ("E", 0.09)):  # their right angles
+        x0, y0 = points[corner]
+        axes.plot([x0 + side, x0 + side, x0], [y0, y0 + 0.09, y0 + 0.09], color=INK, linewidth=0.6)
     for name, (x_shift, y_shift, text) in _LABELS.items():
         axes.plot(*points[name], marker="o", markersize=4, color="#0072B2", markeredgecolor="white")
         look: dict[str, Any] = {"textcoords": "offset points", "fontsize": LABEL_SIZE, "ha": "center", "va": "center"}
@@ -132,12 +133,6 @@ def draw_proof() -> Figure:
     axes.set_aspect("equal")
     axes.set_axis_off()
     return figure
-
-
-def _right_angle(axes: Axes, corner: npt.NDArray[np.float64], x_side: int, y_side: int) -> None:
-    x, y = corner
-    along, up = x + 0.09 * x_side, y + 0.09 * y_side
-    axes.plot([along, along, x], [y, up, up], color=INK, linewidth=0.6)
 
 
 # shift of the label in points, and its text
@@ -223,9 +218,12 @@ def draw_denoising(seed: int = 0) -> Figure:
     mean distance from the curve.
     """
     figure = new_figure(PAGE, 1.95)
+    from matplotlib import colormaps
+
     points = denoise(seed)
     panels = figure.subplots(1, 3, sharex=True, sharey=True)
-    colours = _colours(len(points.noisy))
+    # viridis suits any colour vision; its yellow end is too pale for arrows on white
+    colours = colormaps["viridis"](np.linspace(0, 0.92, len(points.noisy)))
     outcomes: tuple[tuple[str, Points | None], ...] = (
         ("noisy points", None),
         (r"$f$, the nearest point", points.ideal),
@@ -251,13 +249,6 @@ def _draw_points(axes: Axes, noisy: Points, moved: Points | None, colours: Any) 
         axes.annotate("", end, xytext=start, arrowprops={**_ARROW, "color": colour}, zorder=1)
     axes.scatter(noisy[:, 0], noisy[:, 1], c=colours, marker="*", s=7, linewidths=0, zorder=1)
     axes.scatter(moved[:, 0], moved[:, 1], c=colours, marker="o", s=11, linewidths=0.4, edgecolors=INK, zorder=3)
-
-
-def _colours(n: int) -> Any:
-    from matplotlib import colormaps
-
-    # viridis suits any colour vision; its yellow end is too pale for arrows on white
-    return colormaps["viridis"](np.linspace(0, 0.92, n))
 
 
 # for the eight codes of three bits: Okabe and Ito, with wine in place of their yellow, which is too pale on white paper

@@ -204,7 +204,9 @@ class NOKMeans(LinearHasher):
         unit = np.abs(X).max()  # keeps products of four coordinates near 1
         X /= unit
         frame = principal_frame(X, np.zeros_like(origin), min(self.n_bits, X.shape[1]))
-        planes = _Hyperplanes(X, frame, _initial_directions(self.n_bits, len(frame), rng).astype(X.dtype))
+        # random orthonormal rows in the principal frame; several such frames if there are more bits
+        rotations = [random_rotation(len(frame), rng) for _ in range(-(-self.n_bits // len(frame)))]
+        planes = _Hyperplanes(X, frame, np.concatenate(rotations)[: self.n_bits].astype(X.dtype))
         energy = float(np.einsum("ij,ij->i", X, X).sum(dtype=np.float64))
         middle, edges, error = planes.centres(energy)
         errors = [error]
@@ -328,12 +330,6 @@ class _Hyperplanes:
         self.sums[j] += change.sum()
         self.products_with_X[j] += change @ self.X[moved]
         return True
-
-
-def _initial_directions(n_bits: int, rank: int, rng: np.random.RandomState) -> Any:
-    """Random orthonormal rows in the principal frame; several frames, one below the other, if n_bits > rank."""
-    frames = [random_rotation(rank, rng) for _ in range(-(-n_bits // rank))]
-    return np.concatenate(frames)[:n_bits]
 
 
 def _largest_but(j: int, similarities: Any) -> float:

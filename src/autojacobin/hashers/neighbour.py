@@ -194,9 +194,8 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
         scored = np.sort(rng.permutation(len(X))[:_MOST_TO_SCORE])
         query_rows, base_rows = (scored[part] for part in split(len(scored), rng, _QUERIES_TO_CHOOSE))
         self._check_selection_k(len(base_rows))
-        score = held_out_score(
-            Z[query_rows], Z[base_rows], self.selection_k, None, _bits, (X[query_rows], X[base_rows])
-        )
+        originals, bits = (X[query_rows], X[base_rows]), lambda hyperplanes, Z: Z @ hyperplanes.T >= 0
+        score = held_out_score(Z[query_rows], Z[base_rows], self.selection_k, None, bits, originals)
         candidates, n_steps = self._candidates(), min(_STEPS_TO_COMPARE, self.n_steps)
         rest = np.setdiff1d(np.arange(len(X)), query_rows)
         maps = [start, *self._trained("choosing", (X, Z, rest), start, candidates, n_steps, rng)]
@@ -236,10 +235,6 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
                 self.progress(stage, done, n_steps)
 
         return train(Z, start, batches, pairs, n_steps, report)
-
-
-def _bits(hyperplanes: Any, Z: Any) -> Any:
-    return Z @ hyperplanes.T >= 0
 
 
 def _start(X: Any, mean: Any, n_bits: int, rng: np.random.RandomState) -> tuple[Any, Any]:

@@ -92,6 +92,7 @@ class Results:
         for trial, outcome in self.outcomes.items():
             means = {k: mean_and_error(outcome.m_recall(k)) for k in self.settings.ks}
             weighted = outcome.by_asymmetric()
+            by_weights = {str(k): float(weighted.m_recall(k).mean()) for k in self.settings.ks if weighted}
             listed.append(
                 {
                     "method": trial.method,
@@ -100,17 +101,13 @@ class Results:
                     "parameters": dict(trial.parameters),
                     "m_recall": {str(k): mean for k, (mean, _) in means.items()},
                     "standard_error": {str(k): error for k, (_, error) in means.items()},
-                    **({"m_recall_asymmetric": _means(weighted, self.settings.ks)} if weighted else {}),
+                    **({"m_recall_asymmetric": by_weights} if weighted else {}),
                     "seconds": outcome.seconds,
                     "warned": list(outcome.warned),
                     "trained_as": outcome.trained_as,
                 }
             )
         return listed
-
-
-def _means(outcome: Outcome, ks: tuple[int, ...]) -> dict[str, float]:
-    return {str(k): float(outcome.m_recall(k).mean()) for k in ks}
 
 
 class Store:
