@@ -50,7 +50,10 @@ def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
     text = os.fsdecode(name)
     if isinstance(name, str) and name in CATALOGUE:
         entry = CATALOGUE[name]
-        return LAYOUTS[entry.layout].read(entry, _files_of(entry, folder))
+        files = _found(entry, folder)
+        if files is None:
+            raise StorageError(_missing(entry, folder))
+        return LAYOUTS[entry.layout].read(entry, files)
     data = data_folder(folder) if folder is not None or os.environ.get(_DATA_VARIABLE) else None
     for path in [Path(text)] if data is None else [data / text, Path(text)]:
         if text and os.path.exists(path):  # unlike Path.exists, this takes any text
@@ -71,11 +74,10 @@ def fetch_set(name: str, folder: str | os.PathLike[str] | None = None, progress:
     progress : callable, optional
         Called as ``progress(stage, done, total)``, in bytes; ``total`` is 0 where it is not known.
     """
-    entry = _entry(name)
     if not is_here(name, folder):
-        target = data_folder(folder) / name
+        entry, target = CATALOGUE[name], data_folder(folder) / name
         if not entry.files:
-            raise DataError(_by_hand(entry, target))
+            raise DataError(_missing(entry, folder))
         with clear_os_errors(f"make the folder {target}", "choose another one with --data or AUTOJACOBIN_DATA"):
             target.mkdir(parents=True, exist_ok=True)
         for remote in entry.files:
@@ -93,8 +95,10 @@ def fetch_set(name: str, folder: str | os.PathLike[str] | None = None, progress:
 
 def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
     """Whether all files of a set in the catalogue are on this machine and can be read."""
+    if not isinstance(name, str) or name not in CATALOGUE:
+        raise DataError(_unknown(name))
     try:
-        return _found(_entry(name), folder) is not None
+        return _found(CATALOGUE[name], folder) is not None
     except StorageError:
         return False
 
@@ -105,12 +109,6 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     if chosen:
         return Path(chosen).expanduser()
     return cache_path() / "sets"
-
-
-def _entry(name: str) -> Entry:
-    if not isinstance(name, str) or name not in CATALOGUE:
-        raise DataError(_unknown(name))
-    return CATALOGUE[name]
 
 
 def _unknown(name: object) -> str:
@@ -128,22 +126,16 @@ def _found(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Pat
     return None
 
 
-def _files_of(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Path]:
-    files = _found(entry, folder)
-    if files is None:
-        path = data_folder(folder) / entry.name
-        if not entry.files:
-            raise StorageError(_by_hand(entry, path))
-        there = "" if folder is None else f" --data {shlex.quote(str(path.parent))}"
-        raise StorageError(
-            f"the set {entry.name} is not in {path}; fetch it with: autojacobin data fetch {entry.name}{there}, "
-            f"which downloads it, or unpacks what you have put there: {entry.by_hand}"
-        )
-    return files
-
-
-def _by_hand(entry: Entry, path: Path) -> str:
-    return f"the set {entry.name} is not in {path} and cannot be fetched by a program; put there {entry.by_hand}"
+def _missing(entry: Entry, folder: str | os.PathLike[str] | None) -> str:
+    """Say that a set is not there, and how to get it."""
+    path = data_folder(folder) / entry.name
+    if not entry.files:
+        return f"the set {entry.name} is not in {path} and cannot be fetched by a program; put there {entry.by_hand}"
+    there = "" if folder is None else f" --data {shlex.quote(str(path.parent))}"
+    return (
+        f"the set {entry.name} is not in {path}; fetch it with: autojacobin data fetch {entry.name}{there}, "
+        f"which downloads it, or unpacks what you have put there: {entry.by_hand}"
+    )
 
 
 def fetch_file(remote: RemoteFile, folder: Path, progress: Progress | None = None) -> None:
