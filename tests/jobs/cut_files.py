@@ -1,5 +1,6 @@
 """One matrix cut into several files, of several formats."""
 
+import gzip
 from itertools import pairwise
 
 from autojacobin.datasets import write_vectors
@@ -17,5 +18,9 @@ def cut_into_files(folder, X, cuts, endings=("npy",)):
     edges = [0, *cuts, len(X)]
     parts = [(start, stop) for start, stop in pairwise(edges) if stop > start]
     for number, (start, stop) in enumerate(parts):
-        write_vectors(folder / f"part-{number:03d}.{endings[number % len(endings)]}", X[start:stop])
+        path = folder / f"part-{number:03d}.{endings[number % len(endings)]}"
+        write_vectors(path.with_name(path.name.removesuffix(".gz")), X[start:stop])
+        if path.suffix == ".gz":
+            path.write_bytes(gzip.compress(path.with_suffix("").read_bytes()))
+            path.with_suffix("").unlink()
     return str(folder / "part-*")

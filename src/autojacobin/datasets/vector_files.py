@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -139,7 +138,8 @@ def write_vectors(
     Parameters
     ----------
     path : path
-        Path of the file; its ending is the format, as in :func:`open_vectors`. An existing file is replaced.
+        Path of the file; its ending is the format, as in :func:`open_vectors`, but never .gz. An existing file is
+        replaced.
     vectors : matrix, Vectors, iterator of matrices, or mapping
         One vector per row; an iterator of blocks passes through in bounded memory. Floats may be rounded to the shorter
         floats of a format. Any other number that does not fit is refused, with its row. For npz and HDF5 also a mapping
@@ -164,28 +164,16 @@ def write_vectors(
         raise DataError(f"the format of {target} is not known, {_EXPECTED}")
     with clear_os_errors(f"write {target}", "nothing was changed; fix the cause, and try again"):
         check_not_special(target)
+        if packed:
+            raise DataError(f"files are written unpacked, got {target}; leave .gz out, and run gzip on the file")
         if chosen.default_part:
-            if packed:
-                raise DataError(f"{chosen.name} files are not packed by gzip, got {target}; leave .gz out")
-            parts = _parts(chosen, vectors, part)
-            with atomic_writer(target) as stream:
-                chosen.write(stream, parts)
+            content: Any = _parts(chosen, vectors, part)
+        elif part is not None or isinstance(vectors, Mapping):
+            raise DataError(f"a {chosen.name} file is one matrix without parts; use npz or hdf5 for several")
         else:
-            if part is not None or isinstance(vectors, Mapping):
-                raise DataError(f"a {chosen.name} file is one matrix without parts; use npz or hdf5 for several")
-            matrix = outgoing(vectors, chosen.dtype)
-            with atomic_writer(target) as stream:
-                _write_flat(stream, chosen, matrix, packed)
-
-
-def _write_flat(stream: BinaryIO, format: Format, matrix: Matrix, packed: bool) -> None:
-    if not packed:
-        format.write(stream, matrix)
-        return
-    # no name and no time in the header: the same vectors give the same file
-    with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packer:
-        # the header cannot be changed afterwards, so the rows are counted first
-        format.write(packer, matrix.counted() if format.layout else matrix)  # type: ignore[arg-type]
+            content = outgoing(vectors, chosen.dtype)
+        with atomic_writer(target) as stream:
+            chosen.write(stream, content)
 
 
 def _parts(format: Format, vectors: Any, part: str | None) -> dict[str, Matrix]:
