@@ -14,8 +14,7 @@ from autojacobin import ITQ, LSH, Codes, Index, PartitionedAutoencoder, Partitio
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.state import codes_at
-from autojacobin.jobs import build_index, search_index, true_neighbours
-from autojacobin.jobs.chunks import cut_into_chunks, encode_chunk
+from autojacobin.jobs import build_index, encode_files, search_index, true_neighbours
 from autojacobin.jobs.inputs import survey
 from autojacobin.search.kernels.selection import merge_topk
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
@@ -29,7 +28,7 @@ numbers = itertools.count()
 def test_chunks_cover_all_rows_once_and_begin_where_blocks_do(pattern, X):
     inputs = survey(pattern)
     for rows in (1, BLOCK, BLOCK + 1, 10 * BLOCK):
-        chunks = cut_into_chunks(inputs, rows)
+        chunks = inputs.chunks(rows)
         assert [chunk.first_id for chunk in chunks] == [sum(c.rows for c in chunks[:n]) for n in range(len(chunks))]
         assert sum(chunk.rows for chunk in chunks) == N
         assert all(chunk.first_id % BLOCK == 0 for chunk in chunks)
@@ -47,14 +46,15 @@ def test_chunks_cover_all_rows_once_and_begin_where_blocks_do(pattern, X):
 )
 def test_codes_are_those_of_one_machine_however_files_are_cut(tmp_path, model):
     X = np.random.default_rng(1).normal(size=(2 * BLOCK + 500, 12)).astype(np.float32)
-    model.fit(X[:2000]).save(tmp_path / "model")
+    model.fit(X[:2000])
     whole = Index(model, keep_vectors=False)
     whole.add(X)
     expected = codes_at(whole._state.segments, np.arange(len(X)), model.n_bits)
     for cuts, rows in (([], 1), ([5, 70_001], 1), ([5, 70_001], 2 * BLOCK)):
-        files = cut_into_files(tmp_path / str(next(numbers)), X, cuts, ("npy", "fvecs"))
-        chunks = cut_into_chunks(survey(files), rows)
-        assert Codes.concatenate(encode_chunk(chunk, str(tmp_path / "model")) for chunk in chunks) == expected
+        number = next(numbers)
+        files = cut_into_files(tmp_path / str(number), X, cuts, ("npy", "fvecs"))
+        paths = encode_files(files, model, tmp_path / f"codes-{number}", here, rows_per_chunk=rows)
+        assert Codes.concatenate(map(Codes.load, paths)) == expected
 
 
 def test_the_index_is_the_one_that_a_single_machine_builds(built, single, X):

@@ -12,8 +12,8 @@ from autojacobin.errors import DataError, FormatError, IndexLockedError, NotFitt
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.folder import Folder
 from autojacobin.jobs import build_index, encode_files, search_index, true_neighbours
-from autojacobin.jobs.chunks import cut_into_chunks, truth_chunk
 from autojacobin.jobs.inputs import survey
+from autojacobin.jobs.neighbours import truth_chunk
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
 from tests.jobs.in_process import InProcess
 
@@ -222,7 +222,7 @@ def test_a_nan_is_reported_with_file_and_row(tmp_path, X):
 
 def test_a_file_that_shrinks_under_the_work_is_named(tmp_path, X):
     files = cut_into_files(tmp_path / "files", X[:100], [50])
-    (chunk,) = cut_into_chunks(survey(files))
+    (chunk,) = survey(files).chunks()
     write_vectors(tmp_path / "files" / "part-001.npy", X[:10])
     with pytest.raises(FormatError, match=r"part-001.npy holds 10 vectors, expected 50 or more"):
         truth_chunk(chunk, X[:1], 1)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from autojacobin import AutoJacobinError, DataError
 from autojacobin.datasets import write_vectors
 from autojacobin.errors import FormatError, MissingExtraError, StorageError
-from autojacobin.jobs.chunks import cut_into_chunks
 from autojacobin.jobs.inputs import Piece, draw_sample, open_piece, survey
 from tests.engines.printed import printed
 from tests.jobs.cut_files import cut_into_files
@@ -253,9 +252,9 @@ def test_what_is_written_into_logs_has_no_password(memory, tmp_path):
     write_vectors(tmp_path / "a.npy", numbered(9))
     memory.pipe_file("/me:sesame@box/a.npy", (tmp_path / "a.npy").read_bytes())
     inputs = survey("memory://me:sesame@box/a.npy")
-    chunks = cut_into_chunks(inputs)
-    for shown in (inputs, chunks, inputs.pieces(0, 9)):
-        assert "memory://box" in repr(shown)
+    (chunk,) = inputs.chunks()
+    assert str(chunk) == str(inputs.files[0]) == "memory://box"
+    for shown in (inputs, chunk, *chunk.pieces):
         assert "sesame" not in repr(shown) + str(shown)
 
 

@@ -12,23 +12,27 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from autojacobin.codes import Codes
 from autojacobin.core.files import write_atomically
 from autojacobin.core.lock import LOCK_NAME, WriterLock
 from autojacobin.core.parallel import Progress
+from autojacobin.core.vectors import check_size
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
-from autojacobin.hashers import Hasher, check_fitted
-from autojacobin.index.changes import adopt_segments
+from autojacobin.hashers import Hasher, check_fitted, load
+from autojacobin.index.changes import adopt_segments, encoded_parts
 from autojacobin.index.folder import Folder, clear_os_errors, index_files, locked_folder
 from autojacobin.index.manifest import SegmentRecord
-from autojacobin.index.segment import open_segment
-from autojacobin.jobs.chunks import ROWS_PER_CHUNK, Chunk, cut_into_chunks, encode_chunk, write_chunk
-from autojacobin.jobs.inputs import Patterns, survey
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part, open_segment
+from autojacobin.index.segment_writer import write_segments
+from autojacobin.index.state import NewIds, State
+from autojacobin.jobs.inputs import ROWS_PER_CHUNK, Chunk, Patterns, naming_file, open_piece, survey
 from autojacobin.jobs.workers import Workers
 from autojacobin.search.distances import METRICS
 
@@ -86,7 +90,7 @@ def build_index(
         missing = [chunk for chunk in chunks if chunk not in done]
         settings = (str(job.model), str(job.path), bool(keep_vectors))
         calls = [(chunk, *settings, str(job.record_path(chunk))) for chunk in missing]
-        for number, records in workers.each("building", _write_and_record, calls, progress, len(done)):
+        for number, records in workers.each("building", _write_chunk, calls, progress, len(done)):
             done[missing[number]] = records
         records = tuple(record for chunk in chunks for record in done[chunk])
         adopt_segments(folder, job.path, records, hasher, bool(keep_vectors))
@@ -124,7 +128,7 @@ def encode_files(
         paths = {chunk: job.path / f"codes-{chunk.first_id:015d}.npz" for chunk in chunks}
         missing = [chunk for chunk in chunks if job.record(chunk) is None or not paths[chunk].exists()]
         calls = [(chunk, str(job.model), str(paths[chunk]), str(job.record_path(chunk))) for chunk in missing]
-        for _ in workers.each("encoding", _save_and_record, calls, progress, len(chunks) - len(calls)):
+        for _ in workers.each("encoding", _encode_chunk, calls, progress, len(chunks) - len(calls)):
             pass
         for stray in set(job.path.glob("codes-*.npz")).difference(paths.values()):
             stray.unlink()  # from an earlier run over more files or with other chunks
@@ -209,7 +213,7 @@ def _plan(patterns: Patterns, hasher: Any, rows_per_chunk: int) -> list[Chunk]:
             f"{inputs.files[0]} holds vectors of dimension {inputs.width}, but the {type(hasher).__name__} was "
             f"fitted on {hasher.n_features_in_}; give vectors of the kind it was fitted on"
         )
-    return cut_into_chunks(inputs, rows_per_chunk)
+    return inputs.chunks(rows_per_chunk)
 
 
 def _is_finished(path: str, job: JobFolder) -> bool:
@@ -241,15 +245,46 @@ def _finished_segments(job: JobFolder, chunk: Chunk, hasher: Hasher) -> Records 
 # Tasks
 
 
-def _write_and_record(chunk: Chunk, model: str, folder: str, keep_vectors: bool, record: str) -> Records:
-    records = write_chunk(chunk, model, folder, keep_vectors)
+def _write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool, record: str) -> Records:
+    """Write the segments of a chunk to files with new names, and return their records."""
+    target = Folder(folder)
+    segments = write_segments(_parts(chunk, model, keep_vectors), target, loaded(model))
+    target.sync_names()
+    records = tuple(segment.record for segment in segments)
     _write_record(Path(record), {"chunk": chunk.digest, "segments": [asdict(segment) for segment in records]})
     return records
 
 
-def _save_and_record(chunk: Chunk, model: str, path: str, record: str) -> None:
-    encode_chunk(chunk, model).save(path, overwrite=True)
+def _encode_chunk(chunk: Chunk, model: str, path: str, record: str) -> None:
+    """Encode a chunk with the hasher at the path ``model``."""
+    codes = Codes.concatenate(part.codes for part in _parts(chunk, model, keep_vectors=False))
+    codes.save(path, overwrite=True)
     _write_record(Path(record), {"chunk": chunk.digest})
+
+
+def _parts(chunk: Chunk, model: str, keep_vectors: bool) -> Iterator[Part]:
+    try:
+        state = State(loaded(model), keep_vectors, next_id=chunk.first_id)
+        yield from encoded_parts(state, chunk.blocks(), NewIds("integer"))
+    except StorageError:
+        raise
+    except DataError as error:
+        _check_numbers(chunk)
+        raise type(error)(f"in the {chunk.rows} vectors of {chunk}: {error}") from error
+
+
+def _check_numbers(chunk: Chunk) -> None:
+    """Raise a DataError that names the file and the row of a number that cannot be stored, if there is one."""
+    for piece in chunk.pieces:
+        with naming_file(piece), open_piece(piece) as read:
+            for start in range(piece.start, piece.stop, ROWS_PER_BLOCK):
+                check_size(read(slice(start, min(piece.stop, start + ROWS_PER_BLOCK))), start)
+
+
+@lru_cache(maxsize=4)
+def loaded(model: str) -> Hasher:
+    """Load a hasher once in each process. No two have the same path, so a kept one never goes stale."""
+    return load(model)
 
 
 # Records

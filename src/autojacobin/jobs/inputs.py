@@ -1,14 +1,20 @@
-"""The files that a job reads, local or at addresses of fsspec, as one sequence of rows."""
+"""The files that a job reads, local or at addresses of fsspec, as one sequence of rows, cut into chunks.
+
+Chunks begin where the blocks of a single machine do: the rounding of a matrix product depends on its number of rows, so
+equal codes need equal blocks.
+"""
 
 from __future__ import annotations
 
 import glob
+import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, SupportsIndex
@@ -26,10 +32,12 @@ from autojacobin.datasets.formats.flat import HEAD_BYTES, Layout, check_dimensio
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.datasets.vector_files import by_name
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError, import_extra, reason_of
+from autojacobin.index.segment import ROWS_PER_BLOCK
 
 Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """A path, a pattern such as ``base/*.npy`` or ``s3://bucket/*.parquet``, or several of them."""
 
+ROWS_PER_CHUNK = 2**20
 _BYTES_AT_A_TIME = 2**24
 _FILES_AT_ONCE = 16  # reading a header is mostly waiting for a disk or a network
 
@@ -107,24 +115,60 @@ def naming_file(piece: Piece) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows ``start`` to ``stop`` of a file."""
+    """Rows ``start`` to ``stop`` of a file; Dask writes the others, but not its address, to the logs of its workers."""
 
-    path: str
+    path: str = field(repr=False)
     start: int
     stop: int
 
     def __str__(self) -> str:
         return redacted_address(self.path)
 
-    def __repr__(self) -> str:  # Dask writes it to the logs of its workers
-        return f"Piece({redacted_address(self.path)!r}, {self.start}, {self.stop})"
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive rows, in one file or over several, converted to ``dtype``, with ids from ``first_id`` on.
+
+    ``digest`` differs if any of these does, or if a file has changed. So results of the same digest can be kept.
+    """
+
+    pieces: tuple[Piece, ...]
+    first_id: int
+    dtype: str
+    digest: str
+
+    @property
+    def rows(self) -> int:
+        """Number of vectors."""
+        return sum(piece.stop - piece.start for piece in self.pieces)
+
+    def __str__(self) -> str:
+        first, last = self.pieces[0], self.pieces[-1]
+        return str(first) if len(self.pieces) == 1 else f"{first} to {last}"
+
+    def blocks(self) -> Iterator[npt.NDArray[Any]]:
+        """Read blocks of 65,536 rows, the last one shorter, across the borders of files."""
+        kept: list[npt.NDArray[Any]] = []
+        missing = ROWS_PER_BLOCK
+        for piece in self.pieces:
+            with open_piece(piece) as read:
+                start = piece.start
+                while start < piece.stop:
+                    rows = read(slice(start, min(piece.stop, start + missing)))
+                    kept.append(rows.astype(self.dtype, copy=False))
+                    start, missing = start + len(rows), missing - len(rows)
+                    if not missing:
+                        yield kept[0] if len(kept) == 1 else np.concatenate(kept)
+                        kept, missing = [], ROWS_PER_BLOCK
+        if kept:
+            yield np.concatenate(kept)
 
 
 @dataclass(frozen=True)
 class InputFile:
     """The properties of a file that are known without its vectors; ``stamp`` changes when the file does."""
 
-    path: str
+    path: str = field(repr=False)
     rows: int
     width: int
     dtype: str
@@ -132,9 +176,6 @@ class InputFile:
 
     def __str__(self) -> str:
         return redacted_address(self.path)
-
-    def __repr__(self) -> str:
-        return f"InputFile({redacted_address(self.path)!r}, {self.rows}, {self.width}, {self.dtype!r})"
 
 
 @dataclass(frozen=True)
@@ -151,16 +192,19 @@ class Inputs:
         """Number of vectors in all files."""
         return int(self.offsets[-1])
 
-    def pieces(self, start: int, stop: int) -> tuple[Piece, ...]:
-        """The pieces of files that hold the rows ``start`` to ``stop``."""
-        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
-        pieces = []
-        for number in range(first, len(self.files)):
-            offset, end = int(self.offsets[number]), int(self.offsets[number + 1])
-            if offset >= stop:
-                break
-            pieces.append(Piece(self.files[number].path, max(start, offset) - offset, min(stop, end) - offset))
-        return tuple(pieces)
+    def chunks(self, rows: int = ROWS_PER_CHUNK) -> list[Chunk]:
+        """Cut the rows of all files into chunks of ``rows`` each, rounded up to whole blocks of 65,536."""
+        step, chunks = -(-as_count("rows", rows) // ROWS_PER_BLOCK) * ROWS_PER_BLOCK, []
+        for start in range(0, self.rows, step):
+            first, last = np.searchsorted(self.offsets, [start, min(self.rows, start + step) - 1], side="right") - 1
+            pieces, content = [], [start, self.dtype.str]
+            for file, offset in zip(self.files[first : last + 1], self.offsets[first : last + 1].tolist(), strict=True):
+                piece = Piece(file.path, max(0, start - offset), min(file.rows, start + step - offset))
+                pieces.append(piece)
+                content.append((*astuple(piece), file.stamp))
+            digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+            chunks.append(Chunk(tuple(pieces), start, self.dtype.str, digest))
+        return chunks
 
 
 def _find_files(patterns: Patterns) -> list[str]:
@@ -205,8 +249,7 @@ def _inspect(path: str) -> InputFile:
             stamp = str(system.ukey(name))
     with _opened(path) as (shape, dtype, _):
         if not _is_remote(path):
-            status = os.stat(path)
-            stamp = f"{status.st_size}-{status.st_mtime_ns}"
+            stamp = "{0.st_size}-{0.st_mtime_ns}".format(os.stat(path))
         return InputFile(path, *shape, dtype.str, stamp)
 
 

@@ -6,7 +6,8 @@ The results are those of a single machine, ties included, whatever runs the task
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, SupportsIndex
 
@@ -14,36 +15,36 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
-from autojacobin.core.parallel import Progress
+from autojacobin.core.parallel import Progress, slices
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.errors import DataError
+from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.changes import read_state
-from autojacobin.index.execution import chosen_lists, prepared_for_lists
+from autojacobin.index.changes import read_segments, read_state
+from autojacobin.index.execution import chosen_lists, measure_of, nearest_codes, prepared_for_lists, search_chosen
 from autojacobin.index.folder import Folder
 from autojacobin.index.knowledge import Knowledge, learn
+from autojacobin.index.manifest import Manifest
 from autojacobin.index.plan import make_plan
 from autojacobin.index.segment import Segment
-from autojacobin.index.state import shown_ids
-from autojacobin.jobs.chunks import (
-    ROWS_PER_CHUNK,
-    Neighbours,
-    SegmentFiles,
-    cut_into_chunks,
-    measure_chunk,
-    search_chunk,
-    truth_chunk,
-)
-from autojacobin.jobs.inputs import Patterns, survey
+from autojacobin.index.state import State, fetch, shown_ids
+from autojacobin.jobs.build import loaded
+from autojacobin.jobs.inputs import ROWS_PER_CHUNK, Chunk, Patterns, naming_file, open_piece, survey
 from autojacobin.jobs.workers import Workers
 from autojacobin.search.arguments import as_k
 from autojacobin.search.distances import DISTANCES
+from autojacobin.search.euclidean import measure_fetched
 from autojacobin.search.kernels.selection import merge_topk
-from autojacobin.search.prepared_search import Probing, in_own_type
+from autojacobin.search.prepared_search import Chosen, Probing, in_own_type
+from autojacobin.search.queries import Queries
+from autojacobin.search.truth import LARGEST_EXPONENT, exact_squared_distances, ground_truth
 
 _BYTES_PER_RESULT = 2**26
 _QUERIES_AT_ONCE = 2**13
+_PAIRS_AT_ONCE = 2**16
+
+Neighbours = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
+"""Distances and ids, one row per query, sorted by distance and then by id."""
 
 
 def search_index(
@@ -97,8 +98,7 @@ def search_index(
         distances, numbers = plan.run(state, as_floats(matrix, argument="queries"))
         return manifest.metric.values(queries, distances), shown_ids(state, numbers)
     depth = plan.k if plan.candidates is None else min(plan.candidates, state.n_live)
-    about = manifest.n_bits, manifest.n_features, manifest.keep_vectors, manifest.id_kind, manifest.hasher.name
-    files = [SegmentFiles(where, segment.record, *about) for segment in segments]
+    files = [SegmentFiles(where, replace(manifest, segments=(record,))) for record in manifest.segments]
 
     def search(block: npt.NDArray[Any], probing: Probing | None) -> Neighbours:
         asked: Any = DISTANCES[plan.distance].queries(hasher, block) if probing is None else None
@@ -108,7 +108,7 @@ def search_index(
             asked = block, chosen_lists(state, block, probing), prepared
         shared = workers.share(asked)
         calls = [(file, shared, depth) for file in files]
-        found: Neighbours = workers.merged("searching", search_chunk, calls, merge_topk, depth, progress)
+        found: Neighbours = workers.merged("searching", search_segment, calls, merge_topk, depth, progress)
         if probing is not None:
             found = in_own_type(found[0], plan.distance == "hamming"), found[1]
         if plan.rerank:
@@ -118,7 +118,7 @@ def search_index(
             found[0][short], found[1][short] = search(block[short], Probing(len(hasher.centres_)))
         return found
 
-    results = [search(matrix[block], plan.probing) for block in _query_blocks(len(matrix), depth)]
+    results = [search(matrix[block], plan.probing) for block in _query_blocks(max(1, len(matrix)), depth)]
     found = np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
     distances, numbers = plan.widened(state, as_floats(matrix, argument="queries"), found)
     return manifest.metric.values(queries, distances) if plan.rerank else distances, shown_ids(state, numbers)
@@ -162,19 +162,18 @@ def true_neighbours(
         as_floats(matrix)
     except DataError as error:  # a worker would report it as a NaN in its chunk
         raise type(error)(f"in the queries: {error}") from error
-    chunks = cut_into_chunks(inputs, rows_per_chunk)
+    chunks = inputs.chunks(rows_per_chunk)
     ids = np.empty((len(matrix), wanted), dtype=np.int64)
-    for block in _query_blocks(len(matrix), wanted) if len(matrix) else ():
+    for block in _query_blocks(len(matrix), wanted):
         shared = workers.share(np.ascontiguousarray(matrix[block]))
         calls = [(chunk, shared, wanted) for chunk in chunks]
         ids[block] = workers.merged("ground truth", truth_chunk, calls, merge_topk, wanted, progress)[1]
     return ids
 
 
-def _query_blocks(n: int, k: int) -> Iterator[slice]:
+def _query_blocks(n: int, k: int) -> list[slice]:
     """Blocks of queries whose results over one segment stay small."""
-    step = max(1, min(_QUERIES_AT_ONCE, _BYTES_PER_RESULT // (16 * k)))
-    return (slice(start, start + step) for start in range(0, max(1, n), step))
+    return slices(n, max(1, min(_QUERIES_AT_ONCE, _BYTES_PER_RESULT // (16 * k))))
 
 
 def _reranked(
@@ -198,8 +197,90 @@ def _reranked(
             positions.append(here)
             calls.append((file, shared, pairs, dtype))
     squared: Any = np.full(ids.size, np.inf)
-    for number, distances in workers.each("re-ranking", measure_chunk, calls, progress):
+    for number, distances in workers.each("re-ranking", measure_pairs, calls, progress):
         squared[positions[number]] = distances
     squared = squared.reshape(ids.shape)
     order = np.lexsort((ids, squared), axis=1)[:, :k]
     return np.sqrt(np.take_along_axis(squared, order, axis=1)), np.take_along_axis(ids, order, axis=1)
+
+
+# Tasks
+
+
+@dataclass(frozen=True)
+class SegmentFiles:
+    """A segment of an index on a path that every worker sees; the manifest names no other one."""
+
+    folder: str
+    manifest: Manifest
+
+    def __str__(self) -> str:
+        return self.folder
+
+    def open(self) -> Segment:
+        """Map the segment."""
+        try:
+            return read_segments(Folder(self.folder), self.manifest)[0]
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"{error.filename} cannot be found from here: the index was changed meanwhile, or is not on a path "
+                "that every worker sees; search again, or put it on a shared path"
+            ) from error
+
+
+def search_segment(
+    segment: SegmentFiles, asked: Queries | tuple[npt.NDArray[Any], Chosen, Queries | None], k: int
+) -> Neighbours:
+    """The ``k`` nearest codes in one segment, or all of them if there are fewer.
+
+    Or those in chosen lists, and -1 where there are fewer: then ``asked`` holds the queries, their lists, and the
+    queries as ``prepared_for_lists`` gives them.
+    """
+    found = segment.open()
+    if not isinstance(asked, tuple):
+        return nearest_codes(asked, (found,), min(k, found.n_live))
+    hasher = loaded(os.path.join(segment.folder, segment.manifest.hasher.name))
+    queries, chosen, prepared = asked
+    return search_chosen(State(hasher, segment.manifest.keep_vectors, (found,)), queries, k, chosen, prepared)
+
+
+def measure_pairs(
+    segment: SegmentFiles, queries: npt.NDArray[Any], pairs: npt.NDArray[np.int64], dtype: str | None
+) -> npt.NDArray[np.float64]:
+    """Squared Euclidean distances of pairs (number of a query, id in the segment), for re-ranking.
+
+    ``dtype`` is the common type of the vectors where the segments of the index have different ones.
+    """
+    here = (segment.open(),)
+    converted = partial(measure_fetched, lambda ids: fetch(here, ids).astype(dtype))
+    measure = measure_of(here) if dtype is None else converted
+    squared = np.empty((len(pairs), 1))
+    for block in slices(len(pairs), _PAIRS_AT_ONCE):
+        measure(queries[pairs[block, 0]], pairs[block, 1:], squared[block])
+    return squared[:, 0]
+
+
+def truth_chunk(chunk: Chunk, queries: npt.NDArray[Any], k: int) -> Neighbours:
+    """Squared distances and ids of the ``k`` nearest vectors in a chunk, or of all of them if there are fewer."""
+    neighbours, first_id = [], chunk.first_id
+    for piece in chunk.pieces:
+        with naming_file(piece), open_piece(piece) as read:
+            vectors = read(slice(piece.start, piece.stop)).astype(chunk.dtype, copy=False)
+            rows = ground_truth(vectors, queries, min(k, len(vectors)))
+            distances = [_squared_distances(vectors[near], query) for near, query in zip(rows, queries, strict=True)]
+        neighbours.append((np.stack(distances), rows + first_id))
+        first_id += len(vectors)
+    return merge_topk(neighbours, k)
+
+
+def _squared_distances(points: npt.NDArray[Any], query: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Squared distances exactly as ``ground_truth`` compares them, so that chunks can be merged by them."""
+    if points.dtype.kind == "f" or query.dtype.kind == "f":
+        # ground_truth divides larger numbers by a power of two, which would differ between chunks.
+        largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(query).max(initial=0.0)))
+        if abs(int(np.frexp(largest)[1])) > LARGEST_EXPONENT:
+            raise DataError(
+                f"ground truth over chunks takes numbers whose squares float64 holds, got {largest:.3g}; "
+                f"divide base and queries by {largest:.3g}"
+            )
+    return exact_squared_distances(points, query)
