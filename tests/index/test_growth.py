@@ -445,8 +445,8 @@ def test_an_index_of_a_data_frame_gives_no_warning_about_names(make, partitions,
         index.add(frame[:2500])
         index.add(points(100, 1))  # an array has no names to compare
         for _ in range(2):
-            index.calibrated(5, 0.8)
-            index.calibrated(5, 0.8, queries=frame[2900:])
+            index.plan(5, recall=0.8)
+            index.learn(frame[2900:])
             for queries in (frame[2990:], points(3000)[2990:]):
                 index.search(queries, 5)
                 index.search(queries, 5, recall=0.8, among=[list(range(1000)), list(range(500))] * 5)

@@ -187,7 +187,9 @@ def test_own_queries_are_learned_from_and_kept(index, X, tmp_path):
     far = clusters(1000, seed=3) * 3  # nothing like what is stored, and harder to find
     index.save(tmp_path / "index")
     with Index.open(tmp_path / "index") as opened:
-        easy, hard = opened.plan(K, recall=0.9), opened.calibrated(K, 0.9, queries=far[:500])
+        easy = opened.plan(K, recall=0.9)
+        opened.learn(far[:500])
+        hard = opened.plan(K, recall=0.9)
         assert hard.candidates > easy.candidates or hard.compares_all
         assert hard.compares_all or hard.n_queries == 500
         opened.add(clusters(400, seed=9))
@@ -201,14 +203,17 @@ def test_own_queries_are_learned_from_and_kept(index, X, tmp_path):
 
 def test_bad_queries_to_learn_from_are_named(index, X):
     before = index._state.knowledge
-    with pytest.raises(DataError, match="needs at least 30 queries to learn from, got 10"):
-        index.calibrated(K, 0.9, queries=X[:10])
+    with pytest.raises(DataError, match="learns from at least 100 queries, got 10"):
+        index.learn(X[:10])
     with pytest.raises(DataError, match="queries have 5 features"):
-        index.calibrated(K, 0.9, queries=X[:100, :5])
+        index.learn(X[:100, :5])
     wrong = X[:100].copy()
     wrong[3, 4] = np.nan
     with pytest.raises(DataError, match="NaN in row 3, column 4"):
-        index.calibrated(K, 0.9, queries=wrong)
+        index.learn(wrong)
+    for other in (Index(index.hasher), Index(index.hasher, keep_vectors=False)):
+        with pytest.raises(DataError, match="an index learns by its vectors, and this one has none"):
+            other.learn(X[:100])
     assert index._state.knowledge is before
 
 

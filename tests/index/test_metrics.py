@@ -48,7 +48,7 @@ def test_a_wanted_recall_is_kept(metric, partitions):
     ids = index.search(queries, 10, recall=0.9)[1]
     found = np.mean([np.isin(row, true).mean() for row, true in zip(ids, truth, strict=True)])
     assert found >= 0.87
-    assert index.calibrated(10, 0.9).candidates < 2000
+    assert index.plan(10, recall=0.9).candidates < 2000
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner_product"])

@@ -123,7 +123,7 @@ def test_one_rule_for_queries_that_are_too_large(method, partitions):
             with pytest.raises(DataError, match=TOO_LARGE.format("queries", ".*", 2, 1)):
                 index.search(queries, 3, **way)
         with pytest.raises(DataError, match="Input queries has"):
-            index.calibrated(3, queries=np.repeat(queries, 100, axis=0))
+            index.learn(np.repeat(queries, 100, axis=0))
     distances, ids = index.search(np.full((1, WIDTH), 1e15, dtype=np.float32), 3)
     assert np.isfinite(distances).all()
     assert (ids >= 0).all()

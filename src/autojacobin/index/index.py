@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -62,14 +61,12 @@ from autojacobin.index.knowledge import CHANGED_SHARE, EXACT_UP_TO, Knowledge, i
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import Metric
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
-from autojacobin.index.plan import Plan, check_enough_queries, checked_queries, make_plan, packed
-from autojacobin.index.segment import Part, Segment
+from autojacobin.index.plan import Plan, checked_queries, make_plan, packed
+from autojacobin.index.segment import Part
 from autojacobin.index.state import (
     NewIds,
     State,
     codes_at,
-    drawn,
-    fetch,
     in_id_order,
     numbers_of,
     payload_of,
@@ -82,8 +79,7 @@ from autojacobin.search.arguments import as_count
 _log = logging.getLogger("autojacobin.index")
 
 _MOST_KEPT = 1_000  # plans of a state
-
-Segments = tuple[Segment, ...]
+_FEWEST_TO_LEARN = 100  # queries of the user
 
 
 class Index:
@@ -263,8 +259,7 @@ class Index:
         keep_vectors, partitions
             As in the class. Without a hasher, ``partitions`` is ``"auto"`` by default.
         verbose : bool
-            Whether to print what is done to the standard error: one line that changes in a terminal, elsewhere a line
-            every 30 seconds.
+            As in :meth:`add`.
 
         Examples
         --------
@@ -370,7 +365,7 @@ class Index:
         return int(self._open_state().next_id)
 
     def codes(self, ids: Any) -> Codes:
-        """Codes of some vectors, all of which must be in the index, in the order of ``ids``."""
+        """Codes of the vectors with these ids, all of which must be in the index, in the order of ``ids``."""
         state, wanted = self._present(ids)
         return _without_lists(codes_at(state.segments, wanted, int(state.hasher.n_bits)), state.hasher)
 
@@ -383,10 +378,7 @@ class Index:
         return queries_at(*self._present(ids), distance)
 
     def get(self, ids: Any, columns: Sequence[str] | None = None) -> Any:
-        """Payload of some vectors, all of which must be in the index, as an Arrow table in the order of ``ids``.
-
-        ``columns`` are all by default.
-        """
+        """Payload of some vectors in the order of ``ids``, as an Arrow table with some columns or all."""
         state, wanted = self._present(ids)
         return self._columns(state, wanted, columns)
 
@@ -432,23 +424,10 @@ class Index:
         return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {self.hasher.trained_name}, {where})"
 
     def _repr_html_(self) -> str:
-        """The figures of the index as a table, for notebooks. A few stored vectors show how long a query takes."""
+        """The figures of the index as a table, for notebooks."""
         if self._closed:
             return "<div><b>Index</b>, closed</div>"
-        state, figures = self._open_state(), {"folder": self.path or "in memory", **self.info()}
-        figures["bytes on disk"] = figures.pop("bytes")
-        kept = [segment.arrays for segment in state.segments]
-        figures["bytes in memory"] = sum(
-            array.array.nbytes  # vectors of a folder are read when they are needed
-            for arrays in kept
-            for kind, array in arrays.items()
-            if self._folder is None or kind != "vectors"
-        )
-        if state.keep_vectors and state.n_live and (state.n_live <= EXACT_UP_TO or state.knowledge is not None):
-            plan = self.plan(min(10, state.n_live))
-            effort = "all vectors are compared" if plan.compares_all else f"{plan.candidates:,} candidates"
-            figures[f"recall of {plan.k} neighbours"] = f"{plan.seen:.3f}, {effort}"
-            figures["one query"] = f"{_microseconds(state, plan):,.0f} µs"
+        figures = {"folder": self.path or "in memory", **self.info()}
         cells = {name: f"{value:,}" if type(value) is int else str(value) for name, value in figures.items()}
         rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in cells.items())
         return f"<div><b>Index</b><table>{rows}</table></div>"
@@ -839,7 +818,7 @@ class Index:
         queries : matrix of shape (n_queries, n_features), or one vector of length n_features
             Query vectors. One vector is a matrix with one row.
         k : int
-            Neighbours per query. If there are fewer vectors, the last ids are -1 or None, and their distances NaN.
+            Neighbours per query.
         ids : ids, optional
             Instead of queries, vectors of the index. A vector is not among its own neighbours.
         candidates : int, optional
@@ -875,10 +854,9 @@ class Index:
         Returns
         -------
         distances, ids : arrays of shape (n_queries, k)
-            In order of distance; equal distances in order of id. Hamming distances are integers, but floats if there is
-            a filter, or fewer than k vectors. A query whose lists hold fewer than k codes is searched for in all lists.
-            Where there are fewer than k vectors, or a filter leaves fewer, the last ids are -1, or None if ids are
-            names, and their distances NaN.
+            In order of distance; equal distances in order of id. Where there are fewer than k vectors, or a filter
+            leaves fewer, the last ids are -1, or None if ids are names, and their distances NaN. Hamming distances are
+            integers, but floats if there is a filter, or fewer than k vectors.
         payload : Arrow table with n_queries * k rows
             If there are ``columns``: those of all neighbours, query by query.
         """
@@ -945,48 +923,36 @@ class Index:
         allowed = None if among is None and where is None else allowed_by(state, among, where)[0][1]
         return self._plan(state, k, (candidates, recall, distance, rerank, probes), allowed)
 
-    def calibrated(
-        self,
-        k: SupportsIndex,
-        recall: float | None = None,
-        *,
-        distance: str | None = None,
-        queries: Any = None,
-    ) -> Plan:
-        """Give the plan of a search for ``k`` neighbours that finds a wanted share of them.
+    def learn(self, queries: Any) -> None:
+        """Learn from queries of your own how much effort a recall takes, instead of from stored vectors.
 
-        An index learns from some of its own vectors how much effort a recall takes. If your queries are not like the
-        stored vectors, give some of them here. The index then learns from these, keeps what it learned with its files,
-        and learns from them again when it has changed.
+        This helps if your queries are not like the stored vectors. What is learned is stored with the index, and the
+        index learns from the same queries again when it has changed. :meth:`plan` shows what it then does.
 
         Parameters
         ----------
-        k : int
-            Neighbours per query.
-        recall : float, optional
-            The mean share of the true neighbours to find, above 0 and at most 0.999, or 1; by default 0.95.
-        distance : str, optional
-            How codes are compared, as in :meth:`search`.
-        queries : matrix of shape (n_queries, n_features), optional
-            Queries of your own to learn from: some hundreds, and none of them in the index.
-
-        Returns
-        -------
-        plan : Plan
-            How such a search is carried out, and what recall the index saw. It can be passed as ``candidates``.
+        queries : matrix of shape (n_queries, n_features)
+            Some hundred queries, at least 100, none of them in the index.
         """
         state = self._open_state()
-        if queries is not None:
-            matrix = checked_queries(state, queries)[1]
-            check_enough_queries(len(matrix), recall)
-            self._learn_from(matrix)
-        return self.plan(k, recall=recall, distance=distance, rerank=True)
+        matrix = checked_queries(state, queries)[1]
+        if not state.keep_vectors or not state.n_live:
+            raise DataError("an index learns by its vectors, and this one has none; add vectors, and keep them")
+        if len(matrix) < _FEWEST_TO_LEARN:
+            raise DataError(f"an index learns from at least {_FEWEST_TO_LEARN} queries, got {len(matrix)}; pass more")
+
+        def change(state: State, _: Folder | None) -> Change:
+            return Change(state.segments, state.next_id, 0, learns=True, queries=matrix)
+
+        self._learned.clear()
+        try:
+            self._change(change)
+        except (StorageError, OSError):  # the folder cannot be written to, so that it is known to this object alone
+            known = learn(state, state.hasher.distances[0], matrix)
+            self._state = replace(state, knowledge=known, n_changed=0)
 
     def _know(self, state: State, distance: str) -> Knowledge:
-        """What a state knows about itself for a distance.
-
-        What is stored is for the default distance. What others need is learned now and kept in memory.
-        """
+        """What a state knows about itself: stored for the default distance, learned now for others and kept here."""
         if distance == state.hasher.distances[0] and state.knowledge is not None:
             return state.knowledge
         with self._learning:
@@ -996,19 +962,6 @@ class Index:
                 known = learn(state, distance, None if state.knowledge is None else state.knowledge.own_queries)
                 self._learned[distance] = state.hasher, live, known
             return known
-
-    def _learn_from(self, queries: npt.NDArray[Any]) -> None:
-        """Learn from the user's queries, and store what was learned if the folder can be written to."""
-
-        def change(state: State, _: Folder | None) -> Change:
-            return Change(state.segments, state.next_id, 0, learns=True, queries=queries)
-
-        try:
-            self._change(change)
-        except (StorageError, OSError):
-            state = self._open_state()
-            known = learn(state, state.hasher.distances[0], queries)
-            self._state = replace(state, knowledge=known, n_changed=0)
 
     def _plan(
         self, state: State, k: Any, options: tuple[Any, Any, Any, Any, Any], allowed: Allowed | None = None
@@ -1065,17 +1018,6 @@ def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
     hasher = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder)
     check_parameters(hasher, hasher._limits)
     return hasher
-
-
-def _microseconds(state: State, plan: Plan) -> float:
-    """Median time of a query; the first ones of a process take longer, and do not count."""
-    own = drawn(state.segments, min(state.n_live, 16), seed=0)
-    asked, times = state.metric.stored_as_queries(fetch(state.segments, own)), []
-    for number in range(len(asked)):
-        start = time.perf_counter()
-        plan.run(state, asked[number : number + 1])
-        times.append(time.perf_counter() - start)
-    return 1e6 * float(np.median(times[len(times) // 2 :]))
 
 
 def _column_names(state: State) -> list[str] | None:

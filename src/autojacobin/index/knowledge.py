@@ -1,19 +1,13 @@
 """What an index knows about itself: how well a search finds the true neighbours, for every effort it may make.
 
-Some stored vectors serve as queries. Their true neighbours are found by exact distances, and their nearest codes by a
-search that is far wider than any ordinary one. One pass over them gives a table: the share of the true neighbours that
-a search finds, for seven numbers of neighbours (the *levels*), some thresholds for lists, and many numbers of
-candidates. A plan (``plan.py``) is read from this table. It is stored with the index.
+Some stored vectors serve as queries. Their true neighbours, and a very wide search for their nearest codes, give a
+table: the share of the true neighbours that a search finds, for seven numbers of neighbours (the *levels*), some
+thresholds for lists, and many numbers of candidates. A plan (``plan.py``) is read from it. It is stored with the index.
 
-*Which lists to scan.* A Poisson regression predicts how many of the k nearest vectors are in the list of rank i:
+A Poisson regression predicts how many of the k nearest vectors are in the list of rank i, whose centre has the squared
+distance dᵢ². A query scans the lists whose log λᵢ is at or above a threshold: few if it is easy, many if it is hard.
 
     log λᵢ = w₀ + w₁ log(dᵢ² / d₀²) + w₂ log(1 + i) + w₃ log(d₆₄² / d₀²)
-
-where dᵢ² is the squared distance of the list's centre. A query scans the lists whose log λᵢ is at or above a threshold.
-So easy queries scan few lists and hard ones many.
-
-*Unlike queries.* The table holds for queries like those that it was learned from. The index also keeps how far these
-are from their nearest neighbours, so that a search notices queries that are much farther from all vectors.
 """
 
 from __future__ import annotations
@@ -69,50 +63,23 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What was learned; arrays have an entry for each level, threshold for lists and number of candidates.
+    """What was learned, for levels L, thresholds T for lists (one, minus infinity, without lists) and candidates C."""
 
-    Without lists, there is one threshold, minus infinity.
-
-    Attributes
-    ----------
-    n, n_queries : int
-        Vectors in the index when it was learned, and queries it was learned from.
-    levels : array of int64, shape (n_levels,)
-    candidates : array of int64, shape (n_candidates,)
-        Ascending.
-    seen, at_least : arrays of float32, shape (n_levels, n_thresholds, n_candidates)
-        Mean recall of the queries, and its lower confidence bound (95 %).
-    weights : array of float64, shape (n_levels, 4)
-        Of the regression.
-    thresholds : array of float64, shape (n_levels, n_thresholds)
-        For log λ, falling.
-    lists, codes, most : arrays of float64, shape (n_levels, n_thresholds)
-        Lists and codes that a query scans on average, and lists at most.
-    far : array of float64, shape (2,)
-        How far the nearest neighbour is for one in two hundred of the queries, and how far at most.
-    middle : array of float32, shape (n_features,)
-        The mean of the queries. Codes tell least about what is near it, and there may be nothing.
-    central : array of float64, shape (2,)
-        The squared distance to the mean that one in two hundred of the queries is within, and the smallest.
-    queries : array of float32, shape (n_queries, n_features)
-        The user's own queries, if it was learned from these, or none.
-    """
-
-    n: int
+    n: int  # vectors in the index when it was learned
     n_queries: int
-    levels: Ids
-    candidates: Ids
-    seen: npt.NDArray[np.float32]
-    at_least: npt.NDArray[np.float32]
-    weights: Floats
-    thresholds: Floats
-    lists: Floats
-    codes: Floats
-    most: Floats
-    far: Floats
-    middle: npt.NDArray[np.float32]
-    central: Floats
-    queries: npt.NDArray[np.float32]
+    levels: Ids  # (L,)
+    candidates: Ids  # (C,), ascending
+    seen: npt.NDArray[np.float32]  # (L, T, C): mean recall of the queries
+    at_least: npt.NDArray[np.float32]  # (L, T, C): its lower confidence bound (95 %)
+    weights: Floats  # (L, 4), of the regression
+    thresholds: Floats  # (L, T), for log λ, falling
+    lists: Floats  # (L, T): lists that a query scans on average
+    codes: Floats  # (L, T): codes that it scans on average
+    most: Floats  # (L, T): lists that it scans at most
+    far: Floats  # (2,): how far the nearest neighbour is for one in two hundred of the queries, and how far at most
+    middle: npt.NDArray[np.float32]  # mean of the queries; codes tell least about what is near it
+    central: Floats  # (2,): squared distance to the mean that one in two hundred is within, and the smallest
+    queries: npt.NDArray[np.float32]  # the user's own, if it was learned from these, or none
 
     def to_bytes(self) -> bytes:
         """Give the content of a safetensors file."""
@@ -132,16 +99,13 @@ class Knowledge:
             known = cls(**numbers, **arrays)
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"tables that cannot be read ({error})") from error
-        n_levels, n_thresholds = known.thresholds.shape
-        shape = n_levels, n_thresholds, len(known.candidates)
-        agrees = known.seen.shape == known.at_least.shape == shape and known.weights.shape == (n_levels, 4)
-        tables = known.far.shape == known.central.shape == (
-            2,
-        ) and known.lists.shape == known.codes.shape == known.most.shape == (
-            n_levels,
-            n_thresholds,
-        )
-        if not (agrees and tables and len(known.levels) == n_levels and known.candidates.min(initial=1) > 0):
+        of_lists = n_levels, _ = known.thresholds.shape
+        expected = {
+            "levels": (n_levels,), "weights": (n_levels, 4), "far": (2,), "central": (2,),
+            **dict.fromkeys(("lists", "codes", "most"), of_lists),
+            **dict.fromkeys(("seen", "at_least"), (*of_lists, len(known.candidates))),
+        }  # fmt: skip
+        if any(getattr(known, name).shape != shape for name, shape in expected.items()) or (known.candidates < 1).any():
             raise ValueError("tables of different sizes")
         return known
 
@@ -181,8 +145,7 @@ class _Level(NamedTuple):
 
 def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) -> Knowledge:
     """Learn from stored vectors, always the same ones, or from the user's own queries."""
-    own = np.full(0 if queries is None else len(queries), -1, dtype=np.int64)
-    asked = queries
+    own, asked = np.full(0 if queries is None else len(queries), -1, dtype=np.int64), queries
     if asked is None:
         own = drawn(state.segments, min(state.n_live, _MOST_QUERIES), seed=0)
         asked = state.metric.stored_as_queries(fetch(state.segments, own))
@@ -201,29 +164,20 @@ def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) 
         covered = sections[-1][0][-1] if sections else 0
         grid = np.unique(np.geomspace(covered + 1, depth, math.ceil(math.log(depth) / math.log(_GROWTH))).astype(int))
         nearness = {step: _nearness(found, own, levels, step, every) for step in {level.every for level in levels}}
-
-        def table(
-            level: _Level,
-            first: npt.NDArray[np.uint8],
-            nearness: dict[int, npt.NDArray[np.int32]] = nearness,
-            grid: Ids = grid,
-            every: int = every,
-        ) -> tuple[Floats, Floats]:
-            some = first[:: max(1, level.every // every)]
-            return _recalls(nearness[level.every], some, level.truth.shape[1], grid, scanned.thresholds.shape[1])
-
-        tables = run_tasks(table, list(scanned.firsts(found, every, levels)))
-        seen, at_least = (np.array([table[i] for table in tables], dtype=np.float32) for i in (0, 1))
+        tasks = [
+            (nearness[level.every], first[:: max(1, level.every // every)], level.truth.shape[1], grid,
+             scanned.thresholds.shape[1])
+            for level, first in scanned.firsts(found, every, levels)
+        ]  # fmt: skip
+        seen, at_least = np.array(run_tasks(_recalls, tasks), dtype=np.float32).swapaxes(0, 1)
         sections.append((grid, seen, at_least))
         shown = at_least[0, -1, -1] >= _ENOUGH
         if depth == state.n_live or (shown and number > 0):
             break
         depth, every = _DEEPER * depth, _FEWER * every
+    grid, seen, at_least = (np.concatenate(parts, axis=-1) for parts in zip(*sections, strict=True))
     return Knowledge(
-        state.n_live, len(asked), np.array([level.k for level in levels]),
-        np.concatenate([section[0] for section in sections]),
-        np.concatenate([section[1] for section in sections], axis=2),
-        np.concatenate([section[2] for section in sections], axis=2),
+        state.n_live, len(asked), np.array([level.k for level in levels]), grid, seen, at_least,
         scanned.weights, scanned.thresholds, scanned.lists, scanned.codes, scanned.most, far, middle, central,
         np.empty((0, asked.shape[1]), np.float32) if queries is None else asked.astype(np.float32),
     )  # fmt: skip
@@ -312,11 +266,7 @@ class _Lists(_AllCodes):
 
 
 def _levels(segments: Sequence[Segment], queries: npt.NDArray[Any], own: Ids) -> tuple[Floats, list[_Level]]:
-    """How far the first neighbours are, and the levels with the true neighbours.
-
-    Many neighbours are learned from fewer queries. Where there are many vectors, the neighbours are those within a
-    sample of them, and there are fewer by the same share.
-    """
+    """How far the first neighbours are, and the levels with the true neighbours: of many vectors, within a sample."""
     n, size = sum(segment.n_live for segment in segments), queries.size
     rows = min(n, max(_PRODUCTS // size, min(-(-n // LEVELS[0]), _MOST_PRODUCTS // size), LEVELS[0] + 1))
     looked_at, share = drawn(segments, rows, seed=1), rows / n
@@ -352,14 +302,11 @@ def _fitted(features: Floats, ranks: Ids, start: Floats) -> Floats:
 def _nearness(found: Ids, own: Ids, levels: Sequence[_Level], step: int, every: int) -> npt.NDArray[np.int32]:
     """How many vectors are nearer to its query than each code that was found; -1 if it does not count.
 
-    ``found`` is of every ``every``-th query, and the result of those that levels with this ``step`` learn from too. Of
-    a vector that is not among the true neighbours, it is beyond all levels.
+    ``found`` is of every ``every``-th query, and the result of those that levels with this ``step`` learn from too.
     """
     rows = max(step, every)
-    codes, truth = (
-        found[:: rows // every],
-        [level.truth for level in levels if level.every == step][-1][:: rows // step],
-    )
+    truth = [level.truth for level in levels if level.every == step][-1][:: rows // step]
+    codes = found[:: rows // every]
     order = np.argsort(truth, axis=1)
     places = np.full(codes.shape, truth.shape[1], dtype=np.int32)
     _write_places(codes, np.take_along_axis(truth, order, axis=1), order, places)
@@ -378,10 +325,9 @@ def _write_places(codes: Any, ids: Any, order: Any, places: Any) -> None:
 
 
 def _recalls(nearness: Any, first: Any, k: int, grid: Ids, n_thresholds: int) -> tuple[Floats, Floats]:
-    """Mean recall and its lower bound for each threshold and each number of candidates.
+    """Mean recall and its lower bound for each threshold and number of candidates.
 
-    Queries are drawn at random, so the spread is the one between queries. The bound counts one more query that misses
-    some neighbours, so that a sample without a miss does not promise certainty.
+    The bound counts one more query that misses some, so that a sample without a miss does not promise certainty.
     """
     shape = n_thresholds, len(grid)
     sums, squares = np.zeros(shape), np.zeros(shape)
@@ -394,10 +340,7 @@ def _recalls(nearness: Any, first: Any, k: int, grid: Ids, n_thresholds: int) ->
 
 @kernel
 def _add_recalls(nearness: Any, first: Any, k: int, grid: Any, sums: Any, squares: Any) -> None:
-    """Add up recalls and their squares.
-
-    The rank of a code for a threshold is the number of codes before it that this threshold scans.
-    """
+    """Add up recalls and squares; the rank of a code for a threshold is the number of codes before it that it scans."""
     n_thresholds, n_steps = sums.shape
     hits, before = np.empty((n_thresholds, n_steps + 1), dtype=np.int64), np.empty(n_thresholds + 1, dtype=np.int64)
     for q in range(first.shape[0]):

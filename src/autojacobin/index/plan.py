@@ -36,7 +36,6 @@ DEFAULT_RECALL = 0.95
 """The recall of a search that names neither a recall nor candidates nor probes."""
 _LARGEST_RECALL = 0.999
 _LARGEST_K = 2**31  # also where there are fewer vectors
-_QUERIES_PER_MISS = 3  # of queries that the index learns from
 
 # What parts of a search cost, in nanoseconds of a core, roughly. Only their ratios matter, and only to the speed.
 _PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
@@ -348,14 +347,3 @@ def as_recall(recall: float) -> float:
     if not 0 < float(recall) <= _LARGEST_RECALL and float(recall) != 1:
         raise DataError(f"{wanted}, got {recall!r}")
     return float(recall)
-
-
-def check_enough_queries(n: int, recall: float | None) -> None:
-    """Check that there are enough queries to learn a recall from."""
-    wanted = DEFAULT_RECALL if recall is None else as_recall(recall)
-    fewest = 1 if wanted == 1 else math.ceil(round(_QUERIES_PER_MISS / (1 - wanted), 6))
-    if n < fewest:
-        raise DataError(
-            f"a recall of {wanted} needs at least {fewest} queries to learn from, got {n}; pass more of them, or ask "
-            "for a lower recall"
-        )
