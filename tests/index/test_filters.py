@@ -13,7 +13,6 @@ from autojacobin import LSH, BinaryAutoencoder, Index, PartitionedAutoencoder, P
 from autojacobin.errors import DataError, FormatError
 from autojacobin.evaluation import ground_truth
 from autojacobin.index import filters, growth, segment_writer
-from autojacobin.index.changes import live_numbers, n_changed
 from tests.index.index_model import by_hamming, by_reranking, small_hasher, vectors
 from tests.index.test_threads import in_threads
 
@@ -366,16 +365,6 @@ def test_a_damaged_payload_does_not_stop_searches_without_columns(tmp_path):
         assert np.array_equal(index.search(X[:3], 4)[1], expected)
         with pytest.raises(FormatError, match="checksum"):
             index.search(X[:3], 4, where="x > 3")
-
-
-def test_vectors_that_take_the_place_of_others_count_as_changes():
-    X = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
-    index = Index(LSH(8, random_state=0).fit(X))
-    index.add(X)
-    before = live_numbers(index._state.segments)
-    assert n_changed(before, live_numbers(index._state.segments)) == 0
-    index.upsert(X[:30] + 1, ids=np.arange(30))
-    assert n_changed(before, live_numbers(index._state.segments)) == 60
 
 
 @pytest.mark.parametrize("distance", ["hamming", "asymmetric"])

@@ -417,7 +417,7 @@ def test_a_stream_that_was_added_is_not_refused_because_no_lists_can_be_made(tmp
             raise StorageError("the disk is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr("autojacobin.index.index.grown_hasher", fail)
+            patch.setattr("autojacobin.index.growth.grown_hasher", fail)
             index.add(iter([X[:2000]]))
         assert "no lists could be made of them yet: the disk is full" in caplog.text
         assert len(index) == 2000

@@ -33,7 +33,7 @@ from autojacobin.index.names import LARGEST_ID
 from autojacobin.index.payload import matching, widened, write_payload
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, check_ids, open_segment
 from autojacobin.index.segment_writer import most_rows, write_segments
-from autojacobin.index.state import NewIds, Segments, State, in_id_order, numbers_of, wrong_length
+from autojacobin.index.state import NewIds, Segments, State, in_id_order, wrong_length
 
 _log = logging.getLogger("autojacobin.index")
 
@@ -66,33 +66,19 @@ class Change(NamedTuple):
         )  # fmt: skip
 
 
-def live_numbers(segments: Segments) -> dict[Any, int]:
-    """Number of vectors in each segment, by what tells it from all others."""
-    return {segment.label: segment.n_live for segment in segments}
-
-
-def n_changed(before: dict[Any, int], after: dict[Any, int]) -> int:
-    """Number of vectors that were added or removed between two states; vectors in new files count as both."""
-    return sum(abs(before.get(label, 0) - after.get(label, 0)) for label in before.keys() | after.keys())
-
-
 def add_parts(state: State, folder: Folder | None, parts: Iterator[Part], new_ids: NewIds) -> Change:
     """Write parts as new segments; vectors of the same ids or names in old segments become dead."""
     new = tuple(write_segments(parts, folder, state.hasher))
     n = sum(segment.n for segment in new)
-    kind, ids, names = new_ids
-    if names is not None:
-        kept = _without(state.segments, [segment.find_names(names) for segment in state.segments], folder)
-        return Change(kept + new, state.next_id + n, n, id_kind=kind)
-    if ids is None:
-        return Change(state.segments + new, state.next_id + n, n, id_kind=kind)
-    kept = _without(state.segments, [segment.find(np.sort(ids)) for segment in state.segments], folder)
-    return Change(kept + new, max(state.next_id, int(ids.max()) + 1), n, id_kind=kind)
+    kept = _without(state.segments, [new_ids.find(segment) for segment in state.segments], folder)
+    ids = new_ids.numbers
+    next_id = state.next_id + n if ids is None else max(state.next_id, int(ids.max()) + 1)
+    return Change(kept + new, next_id, n, id_kind=new_ids.kind)
 
 
 def remove_ids(state: State, folder: Folder | None, wanted: Any) -> Change | None:
     """Mark the vectors with these ids as dead; all of them must be in the state."""
-    ids = np.unique(numbers_of(state, wanted, "removed"))
+    ids = np.unique(state.numbers(wanted, "removed"))
     if not len(ids):
         return None
     found = [segment.find(ids) for segment in state.segments]

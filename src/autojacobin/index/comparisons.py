@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+from autojacobin.errors import DataError, DataTypeError
 from autojacobin.index.conditions import Column, Condition, Literal, as_moment, read_condition, shown_literal
+from autojacobin.index.payload import arrow_package
 
 if TYPE_CHECKING:
     import pyarrow
@@ -32,7 +33,7 @@ _SWAPPED = {"less": "greater", "less_equal": "greater_equal", "greater": "less",
 
 def allowed_rows(tables: Sequence[pyarrow.Table], where: Any) -> npt.NDArray[np.bool_]:
     """Give for each row of all tables whether a condition holds: a text, a :class:`Condition` or Arrow's expression."""
-    arrow = _arrow()
+    arrow = arrow_package()
     table = arrow.concat_tables(tables)
     if isinstance(where, arrow.compute.Expression):
         return _rows_of_expression(table, where)
@@ -60,7 +61,7 @@ def _as_mask(found: Any) -> npt.NDArray[np.bool_]:
 
 
 def _rows_of_expression(table: pyarrow.Table, where: Any) -> npt.NDArray[np.bool_]:
-    arrow = _arrow()
+    arrow = arrow_package()
     row = "__row"
     while row in table.column_names:
         row += "_"
@@ -113,7 +114,7 @@ class _Rows:
 
     def __init__(self, table: pyarrow.Table, condition: Condition) -> None:
         self.table, self.shown, self.steps = table, condition.shown, condition.steps
-        self.arrow = _arrow()
+        self.arrow = arrow_package()
         self.compute = self.arrow.compute
         self.null = self.arrow.scalar(None, self.arrow.bool_())
         self.columns: dict[Column, _Values] = {}
@@ -273,7 +274,7 @@ class _Rows:
 
 def _as_values(name: str, values: Any) -> _Values:
     """Give a column in a type that Arrow compares: dictionaries decoded, dates and times as integers."""
-    arrow = _arrow()
+    arrow = arrow_package()
     types = arrow.types
     if types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
@@ -312,12 +313,3 @@ def _as_float(value: Fraction, type_: Any) -> float:
             return float(type_.to_pandas_dtype()(float(value)))
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-
-
-def _arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.compute
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "payload", "a condition on the payload") from error
-    return pyarrow

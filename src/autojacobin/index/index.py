@@ -27,53 +27,18 @@ from autojacobin.hashers import Hasher, OwnCodes, PartitionedHasher
 from autojacobin.hashers.base import check_fitted, for_index
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.parameters import check_parameters
-from autojacobin.index.changes import (
-    Change,
-    add_parts,
-    check_rows,
-    check_vectors,
-    commit_change,
-    compact_segments,
-    encoded_parts,
-    following,
-    live_numbers,
-    n_changed,
-    read_state,
-    remove_ids,
-    stored_parts,
-    verify_state,
-    with_columns,
-    write_state,
-)
+from autojacobin.index import changes, growth
+from autojacobin.index.changes import Change
 from autojacobin.index.execution import in_kind, state_on
 from autojacobin.index.filters import Allowed, allowed_by
 from autojacobin.index.folder import Folder, clear_os_errors
-from autojacobin.index.growth import (
-    as_partitions,
-    chosen_hasher,
-    encode_again,
-    grown_hasher,
-    has_drifted,
-    retrained,
-    training_sample,
-)
 from autojacobin.index.knowledge import CHANGED_SHARE, EXACT_UP_TO, Knowledge, is_outdated, learn
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import Metric
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
 from autojacobin.index.plan import Plan, checked_queries, make_plan, packed
 from autojacobin.index.segment import Part
-from autojacobin.index.state import (
-    NewIds,
-    State,
-    codes_at,
-    in_id_order,
-    numbers_of,
-    payload_of,
-    queries_at,
-    shown_ids,
-    vectors_at,
-)
+from autojacobin.index.state import NewIds, State, codes_at, in_id_order, payload_of
 from autojacobin.search.arguments import as_count
 
 _log = logging.getLogger("autojacobin.index")
@@ -144,7 +109,7 @@ class Index:
         if not isinstance(hasher, Hasher):
             raise DataTypeError(f"an index needs a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
         check_fitted(hasher)
-        lists = as_partitions(partitions, hasher, bool(keep_vectors))
+        lists = growth.as_partitions(partitions, hasher, bool(keep_vectors))
         measure, kept = Metric.for_hasher(hasher, metric), for_index(hasher)
         kept.metric_, kept.radius_ = measure.name, measure.radius
         self._state = State(kept, bool(keep_vectors), partitions=lists, metric=measure)
@@ -284,12 +249,12 @@ class Index:
         if payload is not None:
             as_payload(payload, len(vectors))
         measure = Metric.of(metric, vectors)
-        check_rows(vectors, measure)  # before the training, which may take minutes
+        changes.check_rows(vectors, measure)  # before the training, which may take minutes
         if hasher is None:
             with printed_progress("choosing the codes", verbose=verbose) as progress:
-                hasher = chosen_hasher(vectors, measure, progress)
+                hasher = growth.chosen_hasher(vectors, measure, progress)
             partitions = "auto" if partitions is None and keep_vectors else partitions
-        sample, rows = training_sample(vectors, hasher, partitions)
+        sample, rows = growth.training_sample(vectors, hasher, partitions)
         fitted = measure.fit(hasher.unfitted(), sample, rows=rows, training_points=None, verbose=verbose)
         options: dict[str, Any] = {"keep_vectors": keep_vectors, "partitions": partitions}
         if home is None:
@@ -323,7 +288,7 @@ class Index:
             If there is no index, or it cannot be read.
         """
         folder = Folder(path)
-        state = folder.newest(partial(read_state, folder, check=check))
+        state = folder.newest(partial(changes.read_state, folder, check=check))
         index = cls(state.hasher, keep_vectors=state.keep_vectors)
         index._folder, index._state, index._check = folder, state, bool(check)
         return index
@@ -346,7 +311,7 @@ class Index:
         """All ids: integers ascending, names in the order in which they were added."""
         state = self._open_state()
         parts = [segment.ids_at(segment.live_positions()) for segment in state.segments]
-        return shown_ids(state, np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts])))
+        return state.shown_ids(np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts])))
 
     @property
     def id_kind(self) -> str:
@@ -366,21 +331,24 @@ class Index:
 
     def codes(self, ids: Any) -> Codes:
         """Codes of the vectors with these ids, all of which must be in the index, in the order of ``ids``."""
-        state, wanted = self._present(ids)
-        return _without_lists(codes_at(state.segments, wanted, int(state.hasher.n_bits)), state.hasher)
+        state = self._open_state()
+        codes = codes_at(state.segments, state.numbers(ids, "read"), int(state.hasher.n_bits))
+        return _without_lists(codes, state.hasher)
 
     def vectors(self, ids: Any) -> npt.NDArray[Any]:
         """Vectors with these ids, all of which must be in the index, in the order of ``ids``."""
-        return vectors_at(*self._present(ids))
+        state = self._open_state()
+        return state.vectors(state.numbers(ids, "read"))
 
     def queries(self, ids: Any, distance: str | None = None) -> npt.NDArray[Any]:
         """What :meth:`search` takes as queries for stored vectors: vectors, or codes that were made elsewhere."""
-        return queries_at(*self._present(ids), distance)
+        state = self._open_state()
+        return state.queries(state.numbers(ids, "read"), distance)
 
     def get(self, ids: Any, columns: Sequence[str] | None = None) -> Any:
         """Payload of some vectors in the order of ``ids``, as an Arrow table with some columns or all."""
-        state, wanted = self._present(ids)
-        return self._columns(state, wanted, columns)
+        state = self._open_state()
+        return self._columns(state, state.numbers(ids, "read"), columns)
 
     def _columns(self, state: State, numbers: npt.NDArray[np.int64], columns: Sequence[str] | None) -> Any:
         table = payload_of(state.segments, numbers)
@@ -411,7 +379,7 @@ class Index:
     def __contains__(self, id: object) -> bool:
         state = self._open_state()
         try:
-            numbers_of(state, [id], "found")
+            state.numbers([id], "found")
         except (DataError, OverflowError):
             return False
         return not isinstance(id, bool)
@@ -499,7 +467,7 @@ class Index:
         if not replace:
             chosen.check_new(before)
         if not streamed:
-            check_vectors(before.hasher, vectors, before.metric)  # before lists are made for them
+            changes.check_vectors(before.hasher, vectors, before.metric)  # before lists are made for them
         columns = None if payload is None else as_payload(payload, chosen.number if streamed else len(vectors))
         if not streamed:
             chosen.check_number(len(vectors))
@@ -516,8 +484,8 @@ class Index:
             else:
                 chosen.check_new(state)
                 table = None if columns is None else matching(columns, state.schema)
-            parts = encoded_parts(state, vectors, chosen, table)
-            return add_parts(state, folder, _reported(parts, progress, 0 if streamed else len(vectors)), chosen)
+            parts = changes.encoded_parts(state, vectors, chosen, table)
+            return changes.add_parts(state, folder, _reported(parts, progress, 0 if streamed else len(vectors)), chosen)
 
         self._change(change)
         if streamed:
@@ -540,17 +508,19 @@ class Index:
             vectors = packed(vectors, self._open_state().hasher)
 
         def change(state: State, folder: Folder | None) -> Change | None:
-            numbers = numbers_of(state, ids, "updated")
+            numbers = state.numbers(ids, "updated")
             if not len(numbers):
                 return None
             if new is not None:
-                state = with_columns(state, folder, new)
+                state = changes.with_columns(state, folder, new)
             table = payload_of(state.segments, numbers)
             if new is not None:
                 table = replaced(table, new)
             if vectors is None:
-                return add_parts(state, folder, stored_parts(state, numbers, chosen.names, table), chosen)
-            return add_parts(state, folder, encoded_parts(state, vectors, chosen, table), chosen)
+                parts = changes.stored_parts(state, numbers, chosen.names, table)
+            else:
+                parts = changes.encoded_parts(state, vectors, chosen, table)
+            return changes.add_parts(state, folder, parts, chosen)
 
         self._change(change)
 
@@ -559,14 +529,14 @@ class Index:
         if self._open_state().partitions is not None:
 
             def change(state: State, folder: Folder | None) -> Change | None:
-                hasher = grown_hasher(state, incoming, progress=progress)
-                return None if hasher is None else encode_again(state, folder, hasher)
+                hasher = growth.grown_hasher(state, incoming, progress=progress)
+                return None if hasher is None else growth.encode_again(state, folder, hasher)
 
             self._change(change)
 
     def remove(self, ids: Any) -> None:
         """Remove the vectors with these ids, all of which must be in the index."""
-        self._change(lambda state, folder: remove_ids(state, folder, ids))
+        self._change(lambda state, folder: changes.remove_ids(state, folder, ids))
 
     def compact(self) -> None:
         """Rewrite the index without its dead positions, in as few segments as possible.
@@ -576,11 +546,12 @@ class Index:
         """
 
         def change(state: State, folder: Folder | None) -> Change | None:
-            hasher = grown_hasher(state, shrink=True)
+            hasher = growth.grown_hasher(state, shrink=True)
             lists = state.hasher if isinstance(state.hasher, ListHasher) else None
-            if hasher is None and lists and state.partitions is not None and has_drifted(lists, state.segments):
-                hasher = retrained(state, len(lists.centres_))
-            made = compact_segments(state, folder) if hasher is None else encode_again(state, folder, hasher)
+            if hasher is None and lists and state.partitions is not None and growth.has_drifted(lists, state.segments):
+                hasher = growth.retrained(state, len(lists.centres_))
+            encode = changes.compact_segments if hasher is None else partial(growth.encode_again, hasher=hasher)
+            made = encode(state, folder)
             if made is None and (is_outdated(state) or (state.knowledge is not None and state.n_changed)):
                 made = Change(state.segments, state.next_id, 0)
             return None if made is None else made._replace(learns=state.keep_vectors and state.n_live > EXACT_UP_TO)
@@ -614,7 +585,7 @@ class Index:
             folder.prepare()
             if not overwrite:
                 folder.check_vacant("pass overwrite=True to replace it")
-            write_state(state, folder, iter(()))
+            changes.write_state(state, folder, iter(()))
         finally:
             folder.release()
 
@@ -627,7 +598,7 @@ class Index:
         self._check_open()
         if self._folder is not None:
             folder = Folder(self._folder.path)  # a new object: another thread may close self._folder meanwhile
-            folder.newest(partial(verify_state, folder))
+            folder.newest(partial(changes.verify_state, folder))
 
     def refresh(self) -> None:
         """Switch to the newest state on disk. This does nothing for an index in memory."""
@@ -692,7 +663,7 @@ class Index:
         try:
             folder.prepare()
             folder.check_vacant("open it with Index.open")
-            self._state = write_state(replace(self._state, next_id=next_id, id_kind=id_kind), folder, parts)
+            self._state = changes.write_state(replace(self._state, next_id=next_id, id_kind=id_kind), folder, parts)
         except BaseException:
             folder.release()
             raise
@@ -728,7 +699,7 @@ class Index:
                 if self._folder is not None:
                     self._change_on_disk(self._folder, change)
                 elif (made := change(self._state, None)) is not None:
-                    self._state = following(self._state, made)
+                    self._state = changes.following(self._state, made)
             finally:
                 self._changing = False
 
@@ -747,7 +718,7 @@ class Index:
             folder.settled = False
             made = change(self._state, folder)
             if made is not None:
-                self._state = commit_change(folder, self._state, made)
+                self._state = changes.commit_change(folder, self._state, made)
                 assert self._state.manifest is not None
                 folder.sweep(self._state.manifest)
             folder.settled = True
@@ -770,7 +741,7 @@ class Index:
             before = self._state
             if manifest == before.manifest:
                 return before
-            state = read_state(folder, manifest, check=self._check)
+            state = changes.read_state(folder, manifest, check=self._check)
             same = before.manifest is not None and before.manifest.hasher == manifest.hasher
             return replace(state, hasher=before.hasher) if same else state
 
@@ -864,9 +835,9 @@ class Index:
         if (queries is None) == (ids is None):
             got = "neither" if ids is None else "both"
             raise DataError(f"a search takes queries, or ids of stored vectors, got {got}; give one of the two")
-        own = None if ids is None else numbers_of(state, ids, "searched for")
+        own = None if ids is None else state.numbers(ids, "searched for")
         if own is not None:  # each finds itself, too
-            queries, k = queries_at(state, own, distance), as_count("k", k) + 1
+            queries, k = state.queries(own, distance), as_count("k", k) + 1
             candidates = None if candidates is None else as_count("candidates", candidates) + 1
         options, given = (candidates, recall, distance, rerank, probes), queries
         queries, asked = checked_queries(state, queries)
@@ -887,7 +858,7 @@ class Index:
             others = numbers != own[:, np.newaxis]
             others[others.all(axis=1), -1] = False
             distances, numbers = (array[others].reshape(len(own), -1) for array in (distances, numbers))
-        ids = shown_ids(state, numbers)
+        ids = state.shown_ids(numbers)
         table = None if columns is None else self._columns(state, numbers.ravel(), columns)
         if as_table:
             return neighbours_frame(distances, ids, numbers, table)
@@ -956,9 +927,10 @@ class Index:
         if distance == state.hasher.distances[0] and state.knowledge is not None:
             return state.knowledge
         with self._learning:
-            live = live_numbers(state.segments)
+            live = {segment.label: segment.n_live for segment in state.segments}
             hasher, before, known = self._learned.get(distance, (None, {}, None))
-            if hasher is not state.hasher or n_changed(before, live) > CHANGED_SHARE * known.n:
+            changed = sum(abs(before.get(label, 0) - live.get(label, 0)) for label in before.keys() | live.keys())
+            if hasher is not state.hasher or changed > CHANGED_SHARE * known.n:
                 known = learn(state, distance, None if state.knowledge is None else state.knowledge.own_queries)
                 self._learned[distance] = state.hasher, live, known
             return known
@@ -979,11 +951,6 @@ class Index:
                 state.kept.clear()
             state.kept[key] = plan
         return plan
-
-    def _present(self, ids: Any) -> tuple[State, npt.NDArray[np.int64]]:
-        """The state, and the ids as an array, all of which live in it."""
-        state = self._open_state()
-        return state, numbers_of(state, ids, "read")
 
 
 _INDEXES: weakref.WeakSet[Index] = weakref.WeakSet()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from autojacobin.errors import DataError, DataTypeError, FormatError, MissingExtraError
+from autojacobin.errors import DataError, DataTypeError, FormatError, import_extra
 from autojacobin.index.array_files import READ_AT_ONCE, SegmentLabel
 from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import ArrayFile, damaged
@@ -56,7 +57,7 @@ class Payload:
             assert self.file is not None
             if len(self._content) != self.file.size or xxhash.xxh64_hexdigest(self._content.data) != self.file.checksum:
                 raise self._damaged("content that does not match its checksum")
-            arrow = _arrow()
+            arrow = arrow_package()
             try:
                 table = arrow.ipc.open_file(arrow.py_buffer(self._content)).read_all()
                 table.validate(full=True)  # or a forged offset would lead out of the file
@@ -96,14 +97,14 @@ def read_payload(folder: Folder, name: str) -> tuple[bytes, ArrayFile]:
 
 def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
     """Give columns as an Arrow table of ``n`` rows: a table, a data frame, a dict of columns or a list of dicts."""
-    arrow = _arrow()
+    arrow = arrow_package()
     try:
         if isinstance(payload, arrow.RecordBatch):
             table = arrow.Table.from_batches([payload])
         elif isinstance(payload, arrow.Table):
             table = payload
         elif hasattr(payload, "to_arrow"):
-            table = payload.to_arrow()
+            table = payload.toarrow_package()
         elif hasattr(payload, "iloc"):
             table = arrow.Table.from_pandas(payload, preserve_index=False)
         elif isinstance(payload, Mapping):
@@ -131,7 +132,7 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
 
 def _without_nan(table: pyarrow.Table) -> pyarrow.Table:
     """Make NaN null, as pandas means it. Otherwise a condition in words would find NaN above every number."""
-    arrow = _arrow()
+    arrow = arrow_package()
     for number, field in enumerate(table.schema):
         if arrow.types.is_floating(field.type):
             values = table.column(number).to_numpy()
@@ -148,7 +149,7 @@ def _as_column(name: Any, column: Any) -> Any:
 
 def _as_first(table: pyarrow.Table) -> pyarrow.Table:
     """Check columns that decide those of an index."""
-    arrow = _arrow()
+    arrow = arrow_package()
     for field in table.schema:
         if arrow.types.is_null(field.type):
             raise DataError(
@@ -206,7 +207,7 @@ def matching(table: pyarrow.Table, schema: pyarrow.Schema | None) -> pyarrow.Tab
     """
     if schema is None:
         return _as_first(table)
-    arrow = _arrow()
+    arrow = arrow_package()
     unknown = [name for name in table.column_names if name not in schema.names]
     if unknown:
         raise DataError(
@@ -231,23 +232,23 @@ def matching(table: pyarrow.Table, schema: pyarrow.Schema | None) -> pyarrow.Tab
 def widened(schema: pyarrow.Schema, table: pyarrow.Table) -> pyarrow.Schema:
     """A schema with the columns of a table that it does not have yet."""
     new = _as_first(table.select([name for name in table.column_names if name not in schema.names]))
-    return _arrow().schema([*schema, *new.schema])
+    return arrow_package().schema([*schema, *new.schema])
 
 
 def empty_like(schema: pyarrow.Schema, n: int) -> pyarrow.Table:
     """Make a table with ``n`` rows of nulls."""
-    arrow = _arrow()
+    arrow = arrow_package()
     return arrow.Table.from_arrays([arrow.nulls(n, field.type) for field in schema], schema=schema)
 
 
 def taken(table: pyarrow.Table, rows: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pyarrow.Table:
     """Take some rows of a table; rows that are not ``known`` are null."""
-    return table.take(_arrow().array(rows, mask=~known))
+    return table.take(arrow_package().array(rows, mask=~known))
 
 
 def concatenate(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
     """Put tables of one schema together."""
-    arrow = _arrow()
+    arrow = arrow_package()
     try:
         return arrow.concat_tables(tables).combine_chunks()
     except arrow.ArrowInvalid as error:
@@ -264,7 +265,7 @@ def write_payload(folder: Folder | None, table: pyarrow.Table, label: SegmentLab
     """
     if folder is None:
         return Payload(table)
-    arrow = _arrow()
+    arrow = arrow_package()
     labelled = table.replace_schema_metadata({_SEGMENT: label.segment.hex()})
     sink = arrow.BufferOutputStream()
     with arrow.ipc.new_file(sink, labelled.schema) as writer:
@@ -276,10 +277,7 @@ def write_payload(folder: Folder | None, table: pyarrow.Table, label: SegmentLab
 
 def neighbours_frame(distances: Any, ids: Any, numbers: Any, table: Any) -> Any:
     """Make a data frame with a row for each neighbour."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingExtraError("pandas", "payload", "a table of neighbours") from error
+    pandas = import_extra("pandas", "payload", "a table of neighbours")
     n, k = ids.shape
     there = numbers.ravel() >= 0
     frame = pandas.DataFrame(
@@ -300,10 +298,9 @@ def _first_line(error: Exception) -> str:
     return str(error.args[0] if error.args else error).partition("\n")[0]
 
 
-def _arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.ipc
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "payload", "a payload") from error
-    return pyarrow
+@cache
+def arrow_package() -> Any:
+    """Import the package ``pyarrow``, or raise an error that says how to install it."""
+    for module in ("pyarrow.ipc", "pyarrow.compute"):
+        import_extra(module, "payload", "a payload")
+    return import_extra("pyarrow", "payload", "a payload")

@@ -64,6 +64,48 @@ class State:
             return 0
         return self.metric.width(int(self.hasher.n_features_in_))
 
+    def numbers(self, ids: Any, done: str) -> Ids:
+        """Numbers of the vectors with these ids; the error if one is not here says what cannot be ``done`` with it."""
+        if self.id_kind in (None, "integer"):
+            given = NewIds("integer", as_ids(ids))
+        else:
+            given = NewIds(self.id_kind, names=as_names(ids, self.id_kind))
+        numbers = given.found(self)
+        missing = np.flatnonzero(numbers < 0)
+        if len(missing):
+            raise UnknownIdError(
+                f"only ids in the index can be {done}, got {given.shown(missing[0])}, which is not; leave it out"
+            )
+        return numbers
+
+    def shown_ids(self, numbers: Ids) -> npt.NDArray[Any]:
+        """Give numbers of vectors as the ids that the user knows; None for -1 where ids are names."""
+        if self.id_kind in (None, "integer"):
+            return numbers
+        flat, kind = numbers.ravel(), str(self.id_kind)
+        if flat.min(initial=0) >= 0:
+            return from_names(names_of(self.segments, flat), kind).reshape(numbers.shape)
+        there = flat >= 0
+        ids = np.full(len(flat), None, dtype=object)
+        ids[there] = from_names(names_of(self.segments, flat[there]), kind)
+        return ids.reshape(numbers.shape)
+
+    def vectors(self, numbers: Ids) -> npt.NDArray[Any]:
+        """Vectors as they were added."""
+        if not self.keep_vectors:
+            raise DataError("this index keeps no vectors to give back; build it with its vectors")
+        if not self.segments:
+            return self.metric.original(np.empty((0, self.hasher.n_features_in_), dtype=np.float32))
+        return self.metric.original(fetch(self.segments, numbers))
+
+    def queries(self, numbers: Ids, distance: str | None) -> npt.NDArray[Any]:
+        """Stored vectors as queries. Codes that were made elsewhere are packed, or real values for ``asymmetric``."""
+        hasher = self.hasher
+        if not isinstance(hasher, OwnCodes):
+            return self.vectors(numbers)
+        codes = codes_at(self.segments, numbers, int(hasher.n_bits))
+        return codes.to_signs().astype(np.float32) if distance == "asymmetric" else codes.to_packed(hasher.bitorder)
+
 
 class NewIds(NamedTuple):
     """Ids of vectors that are added: their kind, and numbers or names. Without either, the index gives the ids."""
@@ -94,13 +136,15 @@ class NewIds(NamedTuple):
         """Numbers of the vectors that have these ids; -1 for ids that are not in the state."""
         numbers = np.full(self.number or 0, -1, dtype=np.int64)
         for segment in state.segments:
-            if self.names is not None:
-                places, positions = segment.find_names(self.names)
-            else:
-                assert self.numbers is not None
-                places, positions = segment.find(self.numbers)
+            places, positions = self.find(segment)
             numbers[places] = segment.ids_at(positions)
         return numbers
+
+    def find(self, segment: Segment) -> tuple[Ids, Ids]:
+        """Which of these ids live in a segment, as places among them, and at which positions."""
+        if self.names is not None:
+            return segment.find_names(self.names)
+        return segment.find(np.empty(0, dtype=np.int64) if self.numbers is None else self.numbers)
 
     def shown(self, place: int) -> str:
         """An id for a message."""
@@ -142,37 +186,6 @@ def wrong_length(what: str, n: int, n_vectors: str) -> DataError:
     return DataError(f"there must be {what} for every vector, got {n} {several} for {n_vectors} vectors; give one each")
 
 
-def numbers_of(state: State, ids: Any, done: str) -> Ids:
-    """Numbers of the vectors with these ids, all of which must be in the state.
-
-    ``done`` is the verb for the error message, such as "removed".
-    """
-    if state.id_kind in (None, "integer"):
-        given = NewIds("integer", as_ids(ids))
-    else:
-        given = NewIds(state.id_kind, names=as_names(ids, state.id_kind))
-    numbers = given.found(state)
-    missing = np.flatnonzero(numbers < 0)
-    if len(missing):
-        raise UnknownIdError(
-            f"only ids in the index can be {done}, got {given.shown(missing[0])}, which is not; leave it out"
-        )
-    return numbers
-
-
-def shown_ids(state: State, numbers: Ids) -> npt.NDArray[Any]:
-    """Give numbers of vectors as the ids that the user knows; None for -1 where ids are names."""
-    if state.id_kind in (None, "integer"):
-        return numbers
-    flat, kind = numbers.ravel(), str(state.id_kind)
-    if flat.min(initial=0) >= 0:
-        return from_names(names_of(state.segments, flat), kind).reshape(numbers.shape)
-    there = flat >= 0
-    ids = np.full(len(flat), None, dtype=object)
-    ids[there] = from_names(names_of(state.segments, flat[there]), kind)
-    return ids.reshape(numbers.shape)
-
-
 def fetch(segments: Sequence[Segment], ids: Ids) -> npt.NDArray[Any]:
     """Vectors of some ids, all of which are in the segments, in the order of the ids."""
     dtypes = {segment.vectors.dtype for segment in segments}
@@ -181,24 +194,6 @@ def fetch(segments: Sequence[Segment], ids: Ids) -> npt.NDArray[Any]:
         rows, positions = segment.find(ids)
         vectors[rows] = segment.vectors_at(positions)
     return vectors
-
-
-def vectors_at(state: State, numbers: Ids) -> npt.NDArray[Any]:
-    """Vectors as they were added."""
-    if not state.keep_vectors:
-        raise DataError("this index keeps no vectors to give back; build it with its vectors")
-    if not state.segments:
-        return state.metric.original(np.empty((0, state.hasher.n_features_in_), dtype=np.float32))
-    return state.metric.original(fetch(state.segments, numbers))
-
-
-def queries_at(state: State, numbers: Ids, distance: str | None) -> npt.NDArray[Any]:
-    """Stored vectors as queries. Codes that were made elsewhere are packed, or real values for ``asymmetric``."""
-    hasher = state.hasher
-    if not isinstance(hasher, OwnCodes):
-        return vectors_at(state, numbers)
-    codes = codes_at(state.segments, numbers, int(hasher.n_bits))
-    return codes.to_signs().astype(np.float32) if distance == "asymmetric" else codes.to_packed(hasher.bitorder)
 
 
 def codes_at(segments: Sequence[Segment], ids: Ids, n_bits: int) -> Codes:

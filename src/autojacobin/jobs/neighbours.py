@@ -27,7 +27,7 @@ from autojacobin.index.knowledge import Knowledge, learn
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.plan import make_plan
 from autojacobin.index.segment import Segment
-from autojacobin.index.state import State, fetch, shown_ids
+from autojacobin.index.state import State, fetch
 from autojacobin.jobs.build import loaded
 from autojacobin.jobs.inputs import ROWS_PER_CHUNK, Chunk, Patterns, naming_file, open_piece, survey
 from autojacobin.jobs.workers import Workers
@@ -96,7 +96,7 @@ def search_index(
     matrix = to_host(as_matrix(manifest.metric.queries(queries), type(hasher).__name__))
     if plan.compares_all:
         distances, numbers = plan.run(state, as_floats(matrix, argument="queries"))
-        return manifest.metric.values(queries, distances), shown_ids(state, numbers)
+        return manifest.metric.values(queries, distances), state.shown_ids(numbers)
     depth = plan.k if plan.candidates is None else min(plan.candidates, state.n_live)
     files = [SegmentFiles(where, replace(manifest, segments=(record,))) for record in manifest.segments]
 
@@ -121,7 +121,7 @@ def search_index(
     results = [search(matrix[block], plan.probing) for block in _query_blocks(max(1, len(matrix)), depth)]
     found = np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
     distances, numbers = plan.widened(state, as_floats(matrix, argument="queries"), found)
-    return manifest.metric.values(queries, distances) if plan.rerank else distances, shown_ids(state, numbers)
+    return manifest.metric.values(queries, distances) if plan.rerank else distances, state.shown_ids(numbers)
 
 
 def true_neighbours(
