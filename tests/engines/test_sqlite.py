@@ -92,7 +92,7 @@ def test_a_write_that_fails_keeps_nothing(tmp_path):
     with SQLite(tmp_path / "my.db", "codes", 64) as engine:
         engine.write(codes[:3], [1, 2, 3])
         ids = np.array([2, 9, 9])  # the contract refuses this; sqlite-vec does so after the first rows
-        with pytest.raises(StorageError, match="SQLite failed to write the table 'codes'.*UNIQUE constraint"):
+        with pytest.raises(StorageError, match="cannot write the table 'codes' of SQLite in .*UNIQUE constraint"):
             engine._write(codes[3:], ids, None)
         assert engine.count() == 3
         assert engine.read([1, 2, 3]) == codes[:3]
@@ -143,9 +143,9 @@ def test_columns_longer_than_sqlite_vec_has_them(tmp_path, n_bits, n_features, n
 
 def test_files_that_are_no_database(tmp_path):
     (tmp_path / "text.db").write_text("no database, but a text of some length " * 50)
-    with pytest.raises(StorageError, match=r"failed to open .*not a database; give the path of an intact SQLite"):
+    with pytest.raises(StorageError, match=r"cannot open .*not a database; give the path of an intact SQLite"):
         SQLite(tmp_path / "text.db", "codes", 64)
-    with pytest.raises(StorageError, match="failed to open .*check that the folder exists"):
+    with pytest.raises(StorageError, match="cannot open .*check that the folder exists"):
         SQLite(tmp_path / "nowhere" / "my.db", "codes", 64)
 
 
@@ -153,7 +153,7 @@ def test_a_table_of_another_kind_is_left_alone(tmp_path):
     other = plain(tmp_path / "my.db")
     other.execute("CREATE TABLE codes(name TEXT)")
     other.close()
-    with pytest.raises(DataError, match="'codes' has another layout, got no vectors"):
+    with pytest.raises(DataError, match="'codes' of SQLite in .* has another layout, got no vectors"):
         SQLite(tmp_path / "my.db", "codes", 64)
     names = {row[0] for row in plain(tmp_path / "my.db").execute("SELECT name FROM sqlite_master").fetchall()}
     assert names == {"codes"}  # the refusal left nothing behind

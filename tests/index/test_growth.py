@@ -490,7 +490,7 @@ def test_a_command_makes_lists_of_vectors_alone_at_once(metric, tmp_path, monkey
     """All vectors are encoded once: with the codes of the lists."""
     encoded = []
     encode = growth.encode_again
-    monkeypatch.setattr("autojacobin.index.index.encode_again", lambda *given: encoded.append(given) or encode(*given))
+    monkeypatch.setattr("autojacobin.index.growth.encode_again", lambda *given: encoded.append(given) or encode(*given))
     monkeypatch.chdir(tmp_path)
     np.save("base.npy", points(600))
     np.save("more.npy", points(100, 1))

@@ -257,7 +257,7 @@ def test_a_state_that_could_not_be_read_is_read_before_the_next_change(tmp_path,
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(index_module, "read_state", out_of_descriptors)
+        patch.setattr(index_module.changes, "read_state", out_of_descriptors)
         with pytest.raises(StorageError, match="too many open files; allow more with ulimit -n"):
             index.add(vectors(1, 2))
     index.add(vectors(1, 2))

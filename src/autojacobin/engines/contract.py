@@ -7,6 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar
 
 import numpy as np
@@ -53,6 +54,10 @@ class Engine(ABC):
 
     _noun: ClassVar[str] = "the engine"
     """How messages refer to this engine: "the table", "the collection"."""
+    _title: str
+    """The same with its name, and where it is: "the table 'codes' of LanceDB at s3://bucket"."""
+    _errors: tuple[type[Exception], ...]
+    """What the package of the engine raises."""
 
     def __init__(
         self,
@@ -305,6 +310,28 @@ class Engine(ABC):
         ids = self._id_array([ids for _, ids in hits])
         return distances.reshape(-1, depth), ids.reshape(-1, depth)
 
+    def _check_layout(self, found: str, expected: str, n_bits: int | None, bitorder: str | None) -> None:
+        """Raise a DataError if there are other columns or codes; what the engine does not record counts as right."""
+        layouts = (found, n_bits or self.n_bits, bitorder or self.bitorder), (expected, self.n_bits, self.bitorder)
+        if layouts[0] != layouts[1]:
+            got, wanted = (f"{columns} for codes of {n} bits in the order {order!r}" for columns, n, order in layouts)
+            raise DataError(
+                f"{self._title} has another layout, got {got}, expected {wanted}; open it with the n_bits, n_features "
+                "and bitorder it has, or choose another name"
+            )
+
+    @contextmanager
+    def _translated_errors(self, action: str) -> Iterator[None]:
+        """Translate an error of the engine's own package within the block into one that names the action."""
+        try:
+            yield
+        except self._errors as error:
+            raise StorageError(f"cannot {action} {self._title}: {self._reason(error)}") from None
+
+    def _reason(self, error: Exception) -> str:
+        """What went wrong in one line without secrets, and how to fix it."""
+        return str(error)
+
     def _check_open(self) -> None:
         if self._closed:
             raise DataError(f"{self._noun} is closed; open it again")
@@ -320,6 +347,12 @@ def with_remedy(reason: str, remedies: Mapping[str, str], otherwise: str, detail
     """Add how to fix it to what went wrong; ``remedies`` has patterns of such reasons, or of their details."""
     found = (remedy for signs, remedy in remedies.items() if re.search(signs, reason + details, re.IGNORECASE))
     return f"{reason}; {next(found, otherwise)}"
+
+
+def check_name(what: str, name: Any, pattern: str, letters: str) -> None:
+    """Raise a DataError unless a name matches a pattern, which ``letters`` says in words."""
+    if not isinstance(name, str) or not re.fullmatch(pattern, name):
+        raise DataError(f"{what} must be a name of {letters}, got {name!r}; choose another")
 
 
 def as_address(uri: Any, example: str) -> str:

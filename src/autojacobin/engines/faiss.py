@@ -211,7 +211,7 @@ class FaissEngine(Engine):
             self._index = self._faiss.IndexBinaryIDMap2(self._faiss.IndexBinaryFlat(8 * self._width))
         else:
             self._index = self._read_file()
-            self._check_layout(self._index)
+            self._check_content(self._index)
 
     def save(self) -> None:
         """Write the index to its file, if it has changed since it was read or written."""
@@ -273,7 +273,7 @@ class FaissEngine(Engine):
                 "faiss.write_index_binary wrote"
             ) from error
 
-    def _check_layout(self, index: Any) -> None:
+    def _check_content(self, index: Any) -> None:
         faiss = self._faiss
         named = isinstance(index, faiss.IndexBinaryIDMap2)
         inner = faiss.downcast_IndexBinary(index.index) if named else index

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from inspect import signature
 from typing import Any, ClassVar, SupportsIndex
@@ -24,9 +23,10 @@ from autojacobin.engines.contract import (
     Ids,
     as_address,
     blocks,
+    check_name,
     with_remedy,
 )  # fmt: skip
-from autojacobin.errors import DataError, StorageError, import_extra, shortened
+from autojacobin.errors import DataError, import_extra, shortened
 from autojacobin.search.arguments import as_count
 
 _ADDRESS = re.compile(
@@ -77,10 +77,9 @@ class LanceDB(Engine):
         id_kind: IdKind = "integer",
     ) -> None:
         super().__init__(n_bits, n_features, bitorder, id_kind)
-        self._uri = _as_uri(uri)
-        self.table = table
-        if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z0-9_.-]+", table) or table in (".", ".."):
-            raise DataError(f"table must be a name of letters, digits, '_', '-' and '.', got {table!r}; choose another")
+        check_name("table", table, r"(?!\.\.?$)[A-Za-z0-9_.-]+", "letters, digits, '_', '-' and '.'")
+        self._uri, self.table = _as_uri(uri), table
+        self._title = f"the table {table!r} of LanceDB at {redacted_address(self._uri)}"
         self._options = None if storage_options is None else dict(storage_options)
         self._table = self._open()
         self._schema = self._table.schema
@@ -183,6 +182,8 @@ class LanceDB(Engine):
     def _open(self) -> Any:
         """Open the table, or make it; a DataError if it has other columns than these codes and vectors need."""
         lancedb = import_extra("lancedb", "lancedb", "LanceDB")
+        pyarrow = import_extra("pyarrow", "lancedb", "LanceDB")
+        self._errors = RuntimeError, ValueError, OSError, OverflowError, pyarrow.ArrowException
         expected = _schema(self.n_bits, self.n_features, self.bitorder, self.id_kind)
         with self._translated_errors("open"):
             database = lancedb.connect(
@@ -197,7 +198,11 @@ class LanceDB(Engine):
                     raise
                 table = database.create_table(self.table, schema=expected, exist_ok=True)
             found = table.schema
-        _check_layout(self.table, found, expected)
+        stored = {name.decode(): value.decode(errors="replace") for name, value in (found.metadata or {}).items()}
+        n_bits, order = stored.get("n_bits", ""), stored.get("bit_order")
+        names = {words: name for name, words in _BIT_ORDERS.items()}
+        columns = _columns(found), _columns(expected)
+        self._check_layout(*columns, int(n_bits) if n_bits.isdecimal() else None, names.get(order or "", order))
         return table
 
     def _nearest(self, code: npt.NDArray[np.uint8], depth: int, partitions: int | None = None) -> Hits:
@@ -208,22 +213,12 @@ class LanceDB(Engine):
             found = query.select(["id", "_distance"]).limit(depth).to_arrow()
         return found["_distance"].to_numpy().astype(np.int32), found["id"].to_numpy()
 
-    @contextmanager
-    def _translated_errors(self, action: str) -> Iterator[None]:
-        """Translate an error of LanceDB within the block into one of this library that names the action."""
-        import pyarrow as pa
-
+    def _reason(self, error: Exception) -> str:
+        # the rest of the line is the location in LanceDB's own source
+        reason = re.split(r", (?:location: )?/", (str(error).splitlines() or [""])[0])[0] or type(error).__name__
         keys = tuple((self._options or {}).values())
-        try:
-            yield
-        except (RuntimeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
-            # the rest of the line is the location in LanceDB's own source
-            reason = re.split(r", (?:location: )?/", (str(error).splitlines() or [""])[0])[0] or type(error).__name__
-            reason = shortened(redacted_message(reason, self._uri, secrets=keys), _LONGEST_REASON)
-            raise StorageError(
-                f"LanceDB at {redacted_address(self._uri)} failed to {action} the table {self.table!r}, got: "
-                f"{with_remedy(reason, _REMEDIES, 'check the address, and that the table is intact')}"
-            ) from None
+        reason = shortened(redacted_message(reason, self._uri, secrets=keys), _LONGEST_REASON)
+        return with_remedy(reason, _REMEDIES, "check the address, and that the table is intact")
 
 
 def _as_uri(uri: Any) -> str:
@@ -258,23 +253,5 @@ def _schema(n_bits: int, n_features: int | None, bitorder: BitOrder, id_kind: Id
     return pa.schema(fields, metadata={"n_bits": str(n_bits), "bit_order": _BIT_ORDERS[bitorder]})
 
 
-def _check_layout(name: str, found: Any, expected: Any) -> None:
-    wanted = expected.metadata[b"n_bits"]
-    stored = (found.metadata or {}).get(b"n_bits", wanted)
-    order, wanted_order = ((schema.metadata or {}).get(b"bit_order", b"") for schema in (found, expected))
-    if order and order != wanted_order:
-        raise DataError(
-            f"the table {name!r} holds codes in another bit order, got {order.decode(errors='replace')!r}, expected "
-            f"{wanted_order.decode()!r}; open it with the other bitorder, or choose another name"
-        )
-    types, expected_types = (dict(zip(schema.names, schema.types, strict=True)) for schema in (found, expected))
-    if types != expected_types or stored != wanted:
-        raise DataError(
-            f"the table {name!r} has another layout, got {_columns(found)} for codes of "
-            f"{stored.decode(errors='replace')} bits, expected {_columns(expected)} for codes of {wanted.decode()}; "
-            "open it with the n_bits and n_features it has, or choose another name"
-        )
-
-
 def _columns(schema: Any) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+    return ", ".join(sorted(f"{field.name} {field.type}" for field in schema))

@@ -7,7 +7,6 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsIndex
 from urllib.parse import urlsplit
@@ -17,7 +16,17 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
-from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, as_address, blocks, with_remedy
+from autojacobin.engines.contract import (
+    Distances,
+    Engine,
+    Floats,
+    Hits,
+    Ids,
+    as_address,
+    blocks,
+    check_name,
+    with_remedy,
+)
 from autojacobin.errors import DataError, DataTypeError, StorageError, import_extra
 from autojacobin.search.arguments import as_count
 
@@ -84,11 +93,8 @@ class Milvus(Engine):
         bitorder: BitOrder = "little",
     ) -> None:
         super().__init__(n_bits, n_features, bitorder)
-        if not isinstance(collection, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", collection):
-            raise DataError(
-                f"collection must be a name of at most 255 letters, digits and underscores, the first not a digit, "
-                f"got {collection!r}; choose another"
-            )
+        letters = "at most 255 letters, digits and underscores, the first not a digit"
+        check_name("collection", collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", letters)
         if index is not None and index not in INDEXES:
             raise DataError(f"index must be 'BIN_FLAT' or 'BIN_IVF_FLAT', got {index!r}")
         self.collection, self._timeout = collection, timeout
@@ -100,13 +106,16 @@ class Milvus(Engine):
         self._address, self._token = _as_uri(uri), token or ""
         self._client: Any = None
         in_file = self._address.endswith(".db")
+        shown = self._address if in_file else redacted_address(self._address)
+        self._title = f"the collection {collection!r} of Milvus at {shown}"
         if index == "BIN_IVF_FLAT" and in_file:
             raise DataError("a Milvus in a file has the index BIN_FLAT alone, got 'BIN_IVF_FLAT'; leave index out")
-        pymilvus = import_extra("pymilvus", "milvus", "Milvus")
+        pymilvus, grpc = (import_extra(name, "milvus", "Milvus") for name in ("pymilvus", "grpc"))
+        self._errors = pymilvus.MilvusException, grpc.RpcError, grpc.FutureTimeoutError
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it raises its errors too
         self._file = _register(self._address) if in_file else None
         try:
-            with self._translated_errors("connect"):
+            with self._translated_errors("connect to"):
                 self._client = pymilvus.MilvusClient(self._address, token=self._token, timeout=_SECONDS_TO_CONNECT)
             self._open(index)
         except BaseException:
@@ -204,15 +213,14 @@ class Milvus(Engine):
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         if method in ("query", "search"):
             options["consistency_level"] = "Strong"
-        action = "look for the collection" if method == "has_collection" else method.replace("_", " ")
-        with self._translated_errors(action):
+        with self._translated_errors({"has_collection": "find"}.get(method) or method.partition("_")[0]):
             call = getattr(self._client, method)
             return call(self.collection, *arguments, timeout=self._timeout, **options)
 
     def _open(self, index: str | None) -> None:
         if not self._call("has_collection"):
             self._create(index or "BIN_FLAT")
-        self._check_layout()
+        self._check_fields()
         found = self._call("describe_index", "code") or {}
         kind, metric = found.get("index_type"), found.get("metric_type")
         if kind not in INDEXES or metric != "HAMMING" or (index is not None and kind != index):
@@ -244,36 +252,24 @@ class Milvus(Engine):
             self._call("drop_collection")
             raise
 
-    def _check_layout(self) -> None:
+    def _check_fields(self) -> None:
         """Raise a DataError if the collection has other fields than these codes and vectors need."""
         fields = {field["name"]: field for field in self._call("describe_collection")["fields"]}
         found = {name: (field["type"].name, field["params"].get("dim")) for name, field in fields.items()}
         stored = re.match(r"(\d+) bits(?:, (least|most) significant)?", fields.get("code", {}).get("description", ""))
-        if found != self._fields or (stored and int(stored[1]) != self.n_bits):
-            raise DataError(
-                f"the collection {self.collection!r} has another layout, got {_fields(found)}"
-                f"{f' for codes of {stored[1]} bits' if stored else ''}, expected {_fields(self._fields)} for codes of "
-                f"{self.n_bits} bits; open it with the n_bits and n_features it has, or choose another name"
-            )
-        if stored and stored[2] and stored[2] != _FIRST[self.bitorder]:
-            raise DataError(
-                f"the collection {self.collection!r} holds codes in another bit order, got the {stored[2]} significant "
-                f"bit of a byte first, expected the {_FIRST[self.bitorder]} significant; open it with the other "
-                "bitorder, or choose another name"
-            )
+        n_bits, first = (int(stored[1]), stored[2]) if stored else (None, None)
+        order = {"least": "little", "most": "big", None: None}[first]
+        self._check_layout(_fields(found), _fields(self._fields), n_bits, order)
 
-    @contextmanager
-    def _translated_errors(self, action: str) -> Iterator[None]:
-        """Translate an error of pymilvus within the block into one of this library that names the action."""
-        import grpc
-        from pymilvus import MilvusException
-
-        try:
-            yield
-        except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError) as error:
-            reason = redacted_message(_reason(error), self._address, secrets=(self._token,))
-            shown = self._address if self._file else redacted_address(self._address)
-            raise StorageError(f"Milvus at {shown} failed to {action}, got: {reason}") from None
+    def _reason(self, error: Exception) -> str:
+        details = getattr(error, "details", None)  # of a gRPC call, whose text is a page
+        message = str(getattr(error, "message", "") or (details() if callable(details) else "") or error).strip()
+        first = (message.splitlines() or [type(error).__name__])[0]
+        causes: list[BaseException] = [error]  # pymilvus reports a wrong password only as a cause
+        while (cause := causes[-1].__cause__) is not None and cause not in causes:  # it raises errors from themselves
+            causes.append(cause)
+        reason = with_remedy(first, _REMEDIES, "the log of the server may say more", f"{message} {causes}")
+        return redacted_message(reason, self._address, secrets=(self._token,))
 
 
 def _fields(fields: dict[str, tuple[str, int | None]]) -> str:
@@ -330,14 +326,3 @@ def _unregister(name: str | None) -> None:
 def _servers() -> Any:
     lite = import_extra("milvus_lite.server_manager", "milvus-lite", "a Milvus collection in a file", "milvus-lite")
     return lite.server_manager_instance
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong in one line, and how to fix it."""
-    details = getattr(error, "details", None)  # of a gRPC call, whose text is a page
-    message = str(getattr(error, "message", "") or (details() if callable(details) else "") or error).strip()
-    first = (message.splitlines() or [type(error).__name__])[0]
-    causes: list[BaseException] = [error]  # pymilvus reports a wrong password only as a cause
-    while (cause := causes[-1].__cause__) is not None and cause not in causes:  # it raises errors from themselves
-        causes.append(cause)
-    return with_remedy(first, _REMEDIES, "the log of the server may say more", f"{message} {causes}")

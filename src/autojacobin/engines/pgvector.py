@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +12,13 @@ from typing import Any, ClassVar, Literal, SupportsIndex
 import numpy as np
 
 from autojacobin.codes import Codes
+from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.engines.contract import Distances, Engine, Floats, Hits, IdKind, Ids
-from autojacobin.engines.postgres import connect, install_extension, psycopg_package, translated_errors
-from autojacobin.errors import DataError, DataTypeError, StorageError
+from autojacobin.errors import DataError, DataTypeError, StorageError, import_extra
 from autojacobin.search.arguments import as_count
 
 _LARGEST_EF_SEARCH = 1000
-_MOST_FEATURES = 16_000
+_SECONDS_TO_CONNECT = 10
 _LONGEST_NAME = 63
 _COLUMNS = """
     SELECT attname, format_type(atttypid, atttypmod)
@@ -99,17 +100,13 @@ class PgVector(Engine):
         _check_name(table)
         if vector_type not in ("vector", "halfvec"):
             raise DataError(f"vector_type must be 'vector' or 'halfvec', got {vector_type!r}")
-        if self.n_features is not None and not plain and self.n_features > _MOST_FEATURES:
-            raise DataError(
-                f"a {vector_type} of pgvector has at most {_MOST_FEATURES} features, got {self.n_features}; "
-                "leave the vectors out, or pass plain=True, which keeps them in arrays"
-            )
         self.table, self._plain, self._vector_type = table, bool(plain), "real[]" if plain else vector_type
         self._columns = {"id": "bigint" if id_kind == "integer" else "text", "code": f"bit({self.n_bits})"}
         if self.n_features is not None:
             self._columns["vector"] = "real[]" if plain else f"{vector_type}({self.n_features})"
         self._dsn, self._lock = dsn, RLock()
-        self._connection = connect(dsn)
+        self._connection = _connect(dsn)
+        self._title, self._errors = f"the table {table} of PostgreSQL at {_server(dsn)}", (_psycopg().Error,)
         try:
             self._parts = self._statement_parts()
             with self._locked():
@@ -234,10 +231,10 @@ class PgVector(Engine):
         from pgvector.psycopg.bit import register_bit_info
 
         if self._plain:
-            bits = psycopg_package().types.TypeInfo.fetch(self._connection, "bit")
+            bits = _psycopg().types.TypeInfo.fetch(self._connection, "bit")
             register_bit_info(self._connection, bits)
         else:
-            install_extension(self._connection)
+            _install_extension(self._connection)
             register_vector(self._connection)
         found = dict(self._execute(_COLUMNS).fetchall())
         if not found:
@@ -246,13 +243,13 @@ class PgVector(Engine):
         there = {name: kind for name, kind in found.items() if name in ("id", "code", "vector")}
         if there != self._columns:
             raise DataError(
-                f"the table {self.table} has another layout, got {_listed(there)}, expected {_listed(self._columns)}; "
-                "open it as it was made, or choose another name"
+                f"{self._title} has another layout, got {_listed(there)}, expected {_listed(self._columns)}; open it "
+                "as it was made, or choose another name"
             )
 
     def _statement_parts(self) -> dict[str, Any]:
         """Give what the names in braces stand for in a statement."""
-        sql = psycopg_package().sql
+        sql = _psycopg().sql
         table, columns = sql.Identifier(*self.table.split(".")), [sql.Identifier(name) for name in self._columns]
         layout = (sql.SQL(f"{{}} {kind} NOT NULL").format(sql.Identifier(name)) for name, kind in self._columns.items())
         # Without the cast, the planner might use an approximate index for an exact search.
@@ -268,7 +265,7 @@ class PgVector(Engine):
         }
 
     def _composed(self, statement: str) -> Any:
-        return psycopg_package().sql.SQL(statement).format(**self._parts)
+        return _psycopg().sql.SQL(statement).format(**self._parts)
 
     def _execute(self, statement: str, arguments: Any = None) -> Any:
         return self._connection.execute(self._composed(statement), arguments)
@@ -276,8 +273,15 @@ class PgVector(Engine):
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Lock the connection, whose transactions threads would share otherwise, and translate its errors."""
-        with self._lock, translated_errors(self._connection, self._dsn, self.table):
+        with self._lock, self._translated_errors("use"):
             yield
+
+    def _reason(self, error: Exception) -> str:
+        lost = self._connection.closed
+        remedy = (
+            "open it again and repeat the call" if lost else "fix that and repeat the call, of which nothing was kept"
+        )
+        return f"{'the connection is lost: ' * lost}{_reason(error, self._dsn)}; {remedy}"
 
     def _fetched(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         with self._locked():
@@ -307,11 +311,9 @@ class PgVector(Engine):
 
 
 def _check_name(table: Any) -> None:
-    if not isinstance(table, str):
-        raise DataTypeError(f"table must be a string, got {type(table).__name__}")
-    parts = table.split(".")
+    parts = table.split(".") if isinstance(table, str) else []
     fits = all(part and len(part.encode(errors="replace")) <= _LONGEST_NAME for part in parts)
-    if len(parts) > 2 or not fits or re.search(r"[%\0\ud800-\udfff]", table):
+    if len(parts) not in (1, 2) or not fits or re.search(r"[%\0\ud800-\udfff]", table):
         raise DataError(
             f"table must be a name of at most {_LONGEST_NAME} bytes without %, or a schema and a name with a dot "
             f"between them, got {table!r}"
@@ -329,11 +331,82 @@ def _as_bits(codes: Codes) -> list[Any]:
 
 
 def _check_half_precision(vectors: Floats) -> None:
-    with np.errstate(over="ignore"):
-        held = np.isfinite(vectors.astype(np.float16)).all(axis=1)
-    if not held.all():
-        row = int(np.argmin(held))
+    largest = np.abs(vectors).max(axis=1)
+    row = int(np.argmax(largest))
+    if largest[row] > np.finfo(np.float16).max:
         raise DataError(
-            f"half precision holds numbers up to 65504, got {np.abs(vectors[row]).max():g} in row {row}; rescale the "
-            "vectors, or use vector_type='vector'"
+            f"half precision holds numbers up to 65504, got {largest[row]:g} in row {row}; rescale the vectors, or use "
+            "vector_type='vector'"
         )
+
+
+# The connection
+
+
+def _psycopg() -> Any:
+    import_extra("pgvector.psycopg", "pgvector", "a table in PostgreSQL")
+    return import_extra("psycopg", "pgvector", "a table in PostgreSQL")
+
+
+def _connect(dsn: str) -> Any:
+    """Connect to a server; libpq reads missing parts of the DSN from its environment variables and files."""
+    psycopg = _psycopg()
+    timeout = {} if "connect_timeout" in _parts(dsn) else {"connect_timeout": _SECONDS_TO_CONNECT}
+    try:
+        # prepared statements do not work through poolers that share connections
+        return psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **timeout)
+    except psycopg.Error as error:
+        raise StorageError(
+            f"cannot connect to PostgreSQL at {_server(dsn)}: {_reason(error, dsn)}; check that the server runs "
+            "there, and the user and the password"
+        ) from None
+
+
+def _install_extension(connection: Any) -> None:
+    """Make sure that the database has pgvector."""
+    if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
+        try:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        except _psycopg().Error as error:
+            raise StorageError(
+                f"this database has no pgvector, and it could not be added: {str(error).splitlines()[0]}; have an "
+                "administrator install it and run CREATE EXTENSION vector, or pass plain=True to do without"
+            ) from error
+
+
+def _server(dsn: str) -> str:
+    """The user, server and database of a DSN, without its password."""
+    given = {name: redacted_address(part) for name, part in _parts(dsn).items()}  # a dbname may be a DSN itself
+    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST") or "the default host"
+    port = f":{given['port']}" if given.get("port") else ""
+    user = f"{given['user']}@" if given.get("user") else ""
+    return f"{user}{host}{port}/{given.get('dbname') or ''}".rstrip("/")
+
+
+def _parts(dsn: Any) -> dict[str, Any]:
+    psycopg = _psycopg()
+    if not isinstance(dsn, str):
+        raise DataTypeError(f"dsn must be a string such as 'postgresql://user@host/database', got {type(dsn).__name__}")
+    unreadable = DataError(
+        "dsn cannot be read; expected 'host=… port=… dbname=… user=…' or 'postgresql://host:5432/database', with "
+        "special characters of an address percent-encoded"
+    )
+    # A NUL would end the text. With / or @ in a password, libpq would read a part of it as the host, and show it.
+    host = re.sub("^postgres(?:ql)?://(?:[^@/]*@)?", "", dsn)
+    if "\0" in dsn or (host != dsn and "@" in host.partition("?")[0]):
+        raise unreadable
+    try:
+        parts: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(dsn)
+    except (psycopg.Error, UnicodeError):  # its message quotes the DSN with the password
+        raise unreadable from None
+    if not re.fullmatch("[0-9,]*", str(parts.get("port") or "")):
+        raise unreadable  # part of a password that no @ follows
+    return parts
+
+
+def _reason(error: Any, dsn: str) -> str:
+    # only the first part of the message, for the details quote whole rows
+    text = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
+    parts = _parts(dsn)
+    secrets = parts.get("password"), parts.get("sslpassword"), os.environ.get("PGPASSWORD")
+    return redacted_message(text, secrets=secrets).rstrip(".")

@@ -14,8 +14,8 @@ import numpy as np
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, with_remedy
-from autojacobin.errors import DataError, StorageError, import_extra, reason_of
+from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, check_name, with_remedy
+from autojacobin.errors import import_extra, reason_of
 
 _LAYOUTS = "autojacobin_layout"
 _MOST_BY_INDEX = 256  # sqlite-vec's own search slows down with k; beyond this a sorted scan is faster
@@ -63,17 +63,16 @@ class SQLite(Engine):
         id_kind: IdKind = "integer",
     ) -> None:
         super().__init__(n_bits, n_features, bitorder, id_kind)
-        if not isinstance(table, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", table):
-            raise DataError(
-                f"table must be a name of letters, digits and underscores, the first not a digit, got {table!r}; "
-                "choose another"
-            )
+        letters = "letters, digits and underscores, the first not a digit"
+        check_name("table", table, r"[A-Za-z_][A-Za-z0-9_]*", letters)
         self.table, self.path = table, as_path(path)
+        self._title = f"the table {table!r} of SQLite in {self.path}"
         self._lock = threading.RLock()  # a connection answers one statement after the other
         # the error says how to install them
-        self._apsw, vec = (import_extra(name, "sqlite", "a table of sqlite-vec") for name in ("apsw", "sqlite_vec"))
+        apsw, vec = (import_extra(name, "sqlite", "a table of sqlite-vec") for name in ("apsw", "sqlite_vec"))
+        self._errors = (apsw.Error,)
         with self._translated_errors("open"):
-            self._connection = self._apsw.Connection(os.fspath(self.path))
+            self._connection = apsw.Connection(os.fspath(self.path))
         try:
             with self._translated_errors("open"):
                 self._connection.set_busy_timeout(_MILLISECONDS_TO_WAIT)
@@ -140,13 +139,8 @@ class SQLite(Engine):
         kinds = r"\bid \w+ primary key|\b\w+ (?:bit|float|int8)\[\d+\]"
         columns = ", ".join(re.findall(kinds, found[0][0] or "", flags=re.IGNORECASE))
         layout = execute(f"SELECT n_bits, bitorder FROM {_LAYOUTS} WHERE name = ?", (self.table,)).fetchall()
-        n_bits, bitorder = layout[0] if layout else (self.n_bits, self.bitorder)
-        if (columns, n_bits, bitorder) != (expected, self.n_bits, self.bitorder):
-            raise DataError(
-                f"the table {self.table!r} has another layout, got {columns or 'no vectors'} for codes of {n_bits} "
-                f"bits in the order {bitorder!r}, expected {expected} for codes of {self.n_bits} in the order "
-                f"{self.bitorder!r}; open it with the n_bits, n_features and bitorder it has, or choose another name"
-            )
+        n_bits, bitorder = layout[0] if layout else (None, None)
+        self._check_layout(columns or "no vectors", expected, n_bits, bitorder)
 
     def _nearest(self, code: bytes, depth: int) -> Hits:
         """Distances and ids of the ``depth`` nearest codes."""
@@ -180,13 +174,5 @@ class SQLite(Engine):
                     self._connection.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _translated_errors(self, action: str) -> Iterator[None]:
-        """Translate an error of SQLite within the block into one of this library that names the action."""
-        try:
-            yield
-        except self._apsw.Error as error:
-            reason = with_remedy(reason_of(error), _REMEDIES, _OTHERWISE)
-            raise StorageError(
-                f"SQLite failed to {action} the table {self.table!r} in {self.path}, got: {reason}"
-            ) from error
+    def _reason(self, error: Exception) -> str:
+        return with_remedy(reason_of(error), _REMEDIES, _OTHERWISE)
