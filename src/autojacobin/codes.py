@@ -22,7 +22,6 @@ BitOrder = Literal["little", "big"]
 """Which bit of a byte comes first: the least or the most significant one, as in ``np.packbits``."""
 
 _FORMAT_VERSION = 1
-_SHOWN, _SHOWN_BYTES = 5, 16  # codes and bytes of each, in a notebook
 _EVERY_BYTE = np.arange(256, dtype=np.uint8)[:, np.newaxis]
 _REVERSED = np.packbits(np.unpackbits(_EVERY_BYTE, axis=1, bitorder="little"), axis=1)[:, 0]  # the bits of each byte
 
@@ -64,16 +63,10 @@ class Codes:
         xp = namespace(packed)
         array = xp.asarray(packed)
         if array.dtype != np.uint8:
-            raise DataTypeError(
-                f"packed codes must be uint8, got {array.dtype}; use Codes.from_bits for a 0/1 matrix "
-                "or Codes.from_signs for a ±1 matrix"
-            )
+            raise DataTypeError(f"packed codes must be uint8, got {array.dtype}; pack 0/1 matrices by Codes.from_bits")
         width = -(-length // 8)
         if array.ndim != 2 or array.shape[1] != width:
-            raise DataError(
-                f"packed codes of {length} bits must have shape (n, {width}), got {array.shape}; "
-                "check n_bits, or reshape one code to (1, -1)"
-            )
+            raise DataError(f"codes of {length} bits must have the shape (n, {width}), got {array.shape}; check n_bits")
         array = xp.ascontiguousarray(array)
         padding = 8 * width - length
         if padding and len(array) and int(array[:, -1].max()) >> (8 - padding):
@@ -144,9 +137,7 @@ class Codes:
                 raise DataTypeError(f"only Codes can be concatenated, got {type(part).__name__}; use Codes.from_bits")
         lengths = sorted({part.n_bits for part in parts})
         if len(lengths) > 1:
-            raise DataError(
-                f"codes of different lengths cannot be concatenated, got {lengths} bits; encode with one hasher"
-            )
+            raise DataError(f"codes to concatenate must have one length, got {lengths} bits; encode with one hasher")
         xp = namespace(parts[0].packed)
         return cls(xp.concatenate([xp.asarray(part.packed) for part in parts]), lengths[0])
 
@@ -202,10 +193,7 @@ class Codes:
     def __getitem__(self, rows: SupportsIndex | slice | Sequence[int] | npt.NDArray[Any]) -> Codes:
         """Choose rows by a number, a slice, an array of numbers or a mask; the result is ``Codes`` again."""
         if isinstance(rows, tuple):
-            raise DataError(
-                f"codes are indexed by rows alone, got {len(rows)} indices; "
-                "use codes.to_bits()[rows, columns] to choose bits"
-            )
+            raise DataError(f"codes are indexed by rows, got {len(rows)} indices; use codes.to_bits()[rows, columns]")
         try:
             number = operator.index(rows)  # type: ignore[arg-type]
         except TypeError:
@@ -221,14 +209,6 @@ class Codes:
 
     def __repr__(self) -> str:
         return f"Codes({len(self)} code{'s' * (len(self) != 1)} of {self._n_bits} bit{'s' * (self._n_bits != 1)})"
-
-    def _repr_html_(self) -> str:
-        """The first codes as bits, for notebooks."""
-        shown = to_host(self[:_SHOWN].packed)
-        bits = np.unpackbits(shown, axis=1, bitorder="little", count=self.n_bits)[:, : 8 * _SHOWN_BYTES]
-        rows = "".join(f"<br><code>{''.join(map(str, row))}</code>" for row in bits.tolist())
-        more = "<br>…" if len(self) > _SHOWN or self.n_bits > 8 * _SHOWN_BYTES else ""
-        return f"<div><b>Codes</b>: {len(self):,} codes of {self.n_bits} bits{rows}{more}</div>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Codes, (to_host(self._packed), self._n_bits)
@@ -261,10 +241,7 @@ class Codes:
                 f"{Path(path)} is damaged or does not hold codes, got: {reason_of(error, 200)}; "
                 "expected an npz archive written by Codes.save; write it again from the vectors"
             ) from error
-        raise FormatError(
-            f"{Path(path)} has codes format {version} and needs a newer library, got one that reads formats up to "
-            f"{_FORMAT_VERSION}; install a newer version"
-        )
+        raise FormatError(f"{path} has codes format {version}, expected {_FORMAT_VERSION}; install a newer version")
 
 
 def as_bit_order(bitorder: Any) -> BitOrder:
@@ -305,10 +282,7 @@ def _as_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     except ValueError as error:
         raise DataError(f"{what} cannot be read as a matrix: {error}; pass rows of equal length") from error
     if matrix.ndim != 2:
-        raise DataError(
-            f"{what} must be a matrix with one code per row, got {matrix.ndim} dimension(s); "
-            "reshape one code with values.reshape(1, -1)"
-        )
+        raise DataError(f"{what} must be a matrix with one code per row, got {matrix.ndim} dimensions; reshape it")
     if matrix.dtype.kind not in "biuf":
         raise DataTypeError(f"{what} must be numbers or booleans, got dtype {matrix.dtype}")
     return matrix

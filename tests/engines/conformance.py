@@ -377,11 +377,11 @@ class VectorConformance(Suite):
         codes, vectors = clustered(2, 64, 0), whole_vectors(2, 0)
         with self.open(new_location(), 64, N_FEATURES) as engine:
             engine.write(codes, [1, 2], vectors)
-            with self.refused("keeps vectors of 5 features with the codes, got none", DataError):
+            with self.refused("keeps vectors of 5 features, got none", DataError):
                 engine.write(codes, [2, 3])
             for wrong, message in (
-                (np.zeros((2, 4)), "shape (2, 5), a row for each of the codes, got (2, 4)"),
-                (np.zeros((3, 5)), "shape (2, 5), a row for each of the codes, got (3, 5)"),
+                (np.zeros((2, 4)), "vectors of these 2 codes must have shape (2, 5), got (2, 4)"),
+                (np.zeros((3, 5)), "vectors of these 2 codes must have shape (2, 5), got (3, 5)"),
                 (np.zeros(5), "Expected 2D array"),
                 (np.full((2, 5), np.nan), "contains NaN in row 0"),
                 (np.full((2, 5), 1e300), "contains inf in row 0"),

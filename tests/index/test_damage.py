@@ -438,7 +438,7 @@ def test_files_that_are_links_out_of_the_folder_are_refused(tmp_path):
         file, moved = tmp_path / "index" / name, tmp_path / "elsewhere" / name
         file.rename(moved)
         file.symlink_to(moved)
-        with pytest.raises(StorageError, match=f"{name} is a link, expected a file of an index"):
+        with pytest.raises(StorageError, match=f"{name} is a link, expected a file"):
             Index.open(tmp_path / "index").verify()
         file.unlink()
         moved.rename(file)

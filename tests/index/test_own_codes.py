@@ -76,7 +76,10 @@ def test_codes_can_be_compared_asymmetrically_too():
     [
         (lambda index: index.add(np.zeros((2, 4), dtype=np.uint8)), r"rows of 3 bytes \(uint8\).* got uint8 of shape"),
         (lambda index: index.add(np.zeros((2, 3))), "packed codes must be uint8, got float64"),
-        (lambda index: index.search(Codes.from_bits(np.zeros((1, 5), dtype=int)), 1), "have 21 bits, got codes of 5"),
+        (
+            lambda index: index.search(Codes.from_bits(np.zeros((1, 5), dtype=int)), 1),
+            "of 21 bits, got codes of 5",
+        ),
         (
             lambda index: index.search(np.zeros((1, 3), dtype=np.uint8), 1, rerank=True),
             "keeps no vectors to re-rank by",
@@ -119,5 +122,5 @@ def test_codes_are_updated_by_codes_and_by_bytes():
     index.upsert(Codes.from_bits(rows[23:25]), ids=[6, 40])
     assert index.codes([3, 4, 5, 6, 40]) == Codes.from_bits(rows[20:25])
     assert index.get([3, 4, 5, 6, 40])["n"].to_pylist() == [3, 4, 50, 6, None]
-    with pytest.raises(DataError, match="the codes of this index have 24 bits, got codes of 16"):
+    with pytest.raises(DataError, match="this index has codes of 24 bits, got codes of 16"):
         index.update([3], Codes.from_bits(rows[:1, :16]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar
@@ -17,7 +16,7 @@ from autojacobin.codes import BitOrder, Codes, as_bit_order
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, StorageError
-from autojacobin.index.names import as_ids, as_names, as_new_ids, not_unique
+from autojacobin.index.names import as_ids, as_names, as_new_ids, as_new_names
 from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.euclidean import rerank
 
@@ -134,9 +133,7 @@ class Engine(ABC):
         checked = self._as_codes(codes, "codes")
         chosen = self._as_ids(ids, new=True)
         if len(chosen) != len(checked):
-            raise DataError(
-                f"there must be an id for every code, got {len(chosen)} ids for {len(checked)} codes; give one each"
-            )
+            raise DataError(f"there must be an id for every code, got {len(chosen)} ids for {len(checked)} codes")
         rows = self._as_vectors(vectors, len(checked), "codes")
         if len(checked):
             self._write(checked, chosen, rows)
@@ -178,10 +175,7 @@ class Engine(ABC):
         """
         self._check_open()
         if self.n_features is None:
-            raise DataError(
-                f"{self._noun} keeps no vectors to re-rank by; use search, or open it with n_features and write "
-                "the vectors too"
-            )
+            raise DataError(f"{self._noun} keeps no vectors to re-rank by; use search, or open it with n_features")
         checked, wanted = self._as_queries(queries, k)
         rows = self._as_vectors(vectors, len(checked), "queries")
         number = as_candidates(candidates, wanted)
@@ -240,10 +234,8 @@ class Engine(ABC):
         """Ids as an array; new ones are unique."""
         if self.id_kind == "integer":
             return as_new_ids(ids) if new else as_ids(ids)
-        names = [name.decode() for name in as_names(ids, "string")]
-        if new and len(set(names)) < len(names):
-            raise not_unique(repr(Counter(names).most_common(1)[0][0]))
-        return self._id_array(names)
+        names = (as_new_names if new else as_names)(ids, "string")
+        return self._id_array([name.decode() for name in names])
 
     def _id_array(self, ids: Any) -> Ids:
         return np.array(ids, dtype=np.int64 if self.id_kind == "integer" else object)
@@ -270,14 +262,10 @@ class Engine(ABC):
                 raise DataError(f"{self._noun} keeps no vectors, got some; leave them out, or open it with n_features")
             return None
         if vectors is None:
-            raise DataError(
-                f"{self._noun} keeps vectors of {self.n_features} features with the codes, got none; pass vectors"
-            )
+            raise DataError(f"{self._noun} keeps vectors of {self.n_features} features, got none; pass vectors")
         matrix = to_host(as_matrix(vectors, type(self).__name__))
         if matrix.shape != (n, self.n_features):
-            raise DataError(
-                f"vectors must have shape ({n}, {self.n_features}), a row for each of the {of}, got {matrix.shape}"
-            )
+            raise DataError(f"vectors of these {n} {of} must have shape {(n, self.n_features)}, got {matrix.shape}")
         with np.errstate(over="ignore"):  # what single precision cannot hold becomes Inf, which as_floats reports
             floats: Floats = as_floats(as_floats(matrix).astype(np.float32, copy=False))
         return floats
@@ -335,12 +323,6 @@ class Engine(ABC):
     def _check_open(self) -> None:
         if self._closed:
             raise DataError(f"{self._noun} is closed; open it again")
-
-
-def blocks(n: int, size: int) -> Iterator[slice]:
-    """Slices of ``size`` rows, or of one row if ``size`` is 0, that cover ``n`` rows."""
-    step = max(1, size)
-    return (slice(start, start + step) for start in range(0, n, step))
 
 
 def with_remedy(reason: str, remedies: Mapping[str, str], otherwise: str, details: str = "") -> str:

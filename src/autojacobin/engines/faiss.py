@@ -12,9 +12,9 @@ import numpy.typing as npt
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.files import atomic_writer
-from autojacobin.core.parallel import Progress
+from autojacobin.core.parallel import Progress, slices
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Engine, Floats, Hits, Ids, blocks
+from autojacobin.engines.contract import Engine, Floats, Hits, Ids
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError, import_extra, reason_of
 from autojacobin.hashers import Hasher, LinearHasher, check_fitted
 from autojacobin.index.index import Index
@@ -135,10 +135,7 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
     _n_and_width(source)
     n_bits = source.n_bits if isinstance(source, Codes) else int(source.hasher.n_bits)
     if n_bits != transform.d_out:
-        raise DataError(
-            f"the codes must have the {transform.d_out} bits of the hasher, got {n_bits} bits; "
-            "pass codes that this hasher made"
-        )
+        raise DataError(f"the hasher has {transform.d_out} bits, got codes of {n_bits}; pass codes that it made")
     named = faiss.IndexIDMap2(index) if isinstance(source, Index) else None  # it wraps only an empty index
     all_ids = []
     for ids, codes in _parts(source):
@@ -284,15 +281,11 @@ class FaissEngine(Engine):
                 "it; search it with FAISS itself, or export the codes again with kind='flat'"
             )
         if index.d != 8 * self._width:
-            raise DataError(
-                f"{self.path} holds codes of {index.d} bits, expected {self.n_bits}; open it with their length"
-            )
+            raise DataError(f"{self.path} holds codes of {index.d} bits, expected {self.n_bits}; give their length")
         padding = 8 * self._width - self.n_bits
         unused = (2**padding - 1) << (8 - padding if self.bitorder == "little" else 0)
         if (self._packed()[:, -1] & unused).any():
-            raise DataError(
-                f"{self.path} holds codes of more than {self.n_bits} bits; open it with their length, up to {index.d}"
-            )
+            raise DataError(f"{self.path} holds codes of more than {self.n_bits} bits; give their length")
         ids = self._all_ids()
         if (ids < 0).any() or len(np.unique(ids)) < len(ids):
             raise DataError(f"{self.path} has ids that are negative or not unique; expected each once, from 0 on")
@@ -387,6 +380,6 @@ def _parts(source: Index | Codes) -> Iterator[tuple[Ids, Codes]]:
             yield part.ids if part.names is None else np.arange(row, row + len(part.ids)), part.codes
             row += len(part.ids)
         return
-    for block in blocks(len(source), _ROWS_PER_BLOCK):
+    for block in slices(len(source), _ROWS_PER_BLOCK):
         codes = source[block].to_device("cpu")
         yield np.arange(block.start, block.start + len(codes), dtype=np.int64), codes

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
+from autojacobin.core.parallel import slices
 from autojacobin.engines.contract import (
     Distances,
     Engine,
@@ -22,10 +23,9 @@ from autojacobin.engines.contract import (
     IdKind,
     Ids,
     as_address,
-    blocks,
     check_name,
     with_remedy,
-)  # fmt: skip
+)
 from autojacobin.errors import DataError, import_extra, shortened
 from autojacobin.search.arguments import as_count
 
@@ -161,7 +161,7 @@ class LanceDB(Engine):
         import pyarrow as pa
 
         rows = []
-        for block in blocks(len(ids), _IDS_PER_REQUEST):
+        for block in slices(len(ids), _IDS_PER_REQUEST):
             wanted = ids[block]
             with self._translated_errors("read"):
                 query = self._table.search().where(_among(wanted)).limit(len(wanted))

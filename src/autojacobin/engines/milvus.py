@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsIndex
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
+from autojacobin.core.parallel import slices
 from autojacobin.engines.contract import (
     Distances,
     Engine,
@@ -23,7 +25,6 @@ from autojacobin.engines.contract import (
     Hits,
     Ids,
     as_address,
-    blocks,
     check_name,
     with_remedy,
 )
@@ -49,7 +50,7 @@ _REMEDIES = {
     "binary|bin_flat": "this Milvus may not store binary vectors; the last milvus-lite that does is 2.5.1",
     "limit|resource|memory|disk": "give the server more room, or write and ask for less at once",
 }
-_connections: dict[str, int] = {}  # the number of our connections to each server that we started for a file
+_connections: Counter[str] = Counter()  # how many are ours, to each server that we started for a file
 _connections_lock = threading.Lock()
 
 
@@ -153,7 +154,7 @@ class Milvus(Engine):
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
         packed = codes.to_packed(self.bitorder)
         bytes_per_row = packed.shape[1] + 8 + 4 * (self.n_features or 0)
-        for block in blocks(len(ids), _BYTES_PER_REQUEST // bytes_per_row):
+        for block in slices(len(ids), max(1, _BYTES_PER_REQUEST // bytes_per_row)):
             entities = [
                 {"id": id, "code": code.tobytes()} for id, code in zip(ids[block].tolist(), packed[block], strict=True)
             ]
@@ -166,12 +167,12 @@ class Milvus(Engine):
         return self._stacked(list(self._nearest(queries.to_packed(self.bitorder), k)), k)
 
     def _delete(self, ids: Ids) -> None:
-        for block in blocks(len(ids), _IDS_PER_REQUEST):
+        for block in slices(len(ids), _IDS_PER_REQUEST):
             self._call("delete", ids=ids[block].tolist())
 
     def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:
         rows: list[dict[str, Any]] = []
-        for block in blocks(len(ids), _IDS_PER_REQUEST):
+        for block in slices(len(ids), _IDS_PER_REQUEST):
             rows += self._call("query", ids=ids[block].tolist(), output_fields=["id", column])
         values = [row[column] for row in rows]
         if column == "code":  # a list in newer pymilvus
@@ -187,7 +188,8 @@ class Milvus(Engine):
                 with self._translated_errors("close"):
                     self._client.close()
         finally:
-            _unregister(self._file)
+            if self._file is not None:
+                _unregister(self._file)
             self._file = None
 
     # Requests
@@ -195,10 +197,8 @@ class Milvus(Engine):
     def _nearest(self, packed: npt.NDArray[np.uint8], depth: int, probes: int | None = None) -> Iterator[Hits]:
         """Distances and ids of the ``depth`` nearest codes of each query."""
         if depth > self._most_hits:
-            raise DataError(
-                f"Milvus finds at most {self._most_hits:,} neighbours, got k or candidates of {depth:,}; ask for fewer"
-            )
-        for block in blocks(len(packed), min(_HITS_PER_REQUEST // depth, self._most_hits)):
+            raise DataError(f"Milvus finds at most {self._most_hits:,} neighbours, got k or candidates of {depth:,}")
+        for block in slices(len(packed), max(1, min(_HITS_PER_REQUEST // depth, self._most_hits))):
             responses = self._call(
                 "search",
                 data=[code.tobytes() for code in packed[block]],
@@ -302,25 +302,19 @@ def _as_uri(uri: Any) -> str:
 
 def _register(path: str) -> str | None:
     """Count a connection to the server of a file; None if a client outside this library started that server."""
-    servers = _servers()
     name = str(Path(path).resolve())
     with _connections_lock:
-        if name not in _connections and name in getattr(servers, "_servers", {}):
+        if not _connections[name] and name in _servers()._servers:
             return None
-        _connections[name] = _connections.get(name, 0) + 1
+        _connections[name] += 1
     return name
 
 
-def _unregister(name: str | None) -> None:
-    if name is None:
-        return
-    servers = _servers()
+def _unregister(name: str) -> None:
     with _connections_lock:
         _connections[name] -= 1
-        if not _connections[name]:
-            del _connections[name]
-            if name in getattr(servers, "_servers", {}):
-                servers.release_server(name)
+        if not _connections[name] and name in _servers()._servers:
+            _servers().release_server(name)
 
 
 def _servers() -> Any:

@@ -6,6 +6,7 @@ Blocks are small, so a search that reads a few vectors checks little else.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import struct
@@ -319,10 +320,7 @@ class _Header:
 
     @property
     def n_bytes(self) -> int:
-        size = self.dtype.itemsize
-        for length in self.shape:
-            size *= length
-        return size
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 def _header(kind: str, dtype: np.dtype[Any], shape: tuple[int, ...], digest: int, label: SegmentLabel) -> bytes:

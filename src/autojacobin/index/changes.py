@@ -353,9 +353,7 @@ def _read_knowledge(folder: Folder, manifest: Manifest) -> Knowledge | None:
 
 def _link(source: Path, target: Path) -> None:
     if not source.exists():
-        raise StorageError(
-            f"a worker wrote {source}, which cannot be found from here; give the index a path that every worker sees"
-        )
+        raise StorageError(f"{source} cannot be found from here; give the index a path that every worker sees")
     with suppress(OSError):
         os.link(source, target)
         return

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,10 +39,7 @@ def allowed_rows(tables: Sequence[pyarrow.Table], where: Any) -> npt.NDArray[np.
     if isinstance(where, arrow.compute.Expression):
         return _rows_of_expression(table, where)
     if not isinstance(where, str | Condition):
-        raise DataTypeError(
-            f'where must be a condition such as "price < 10" or an expression of pyarrow.compute, got '
-            f"{type(where).__name__}"
-        )
+        raise DataTypeError(f'where must be a condition such as "price < 10", got {type(where).__name__}')
     condition = read_condition(where) if isinstance(where, str) else where
     try:
         found = _Rows(table, condition).computed()
@@ -96,12 +94,9 @@ _COMPARED_WITH: dict[str, Any] = {
 
 
 class _Values(NamedTuple):
-    """A column as it is compared.
+    """A column as it is compared; integers, decimals, dates and times (in seconds) are multiples of a unit."""
 
-    Integers, decimals, dates and times are multiples of a unit, between limits; those of times are in seconds.
-    """
-
-    name: str
+    shown: str  # name and type
     type: Any
     kind: str  # what it is compared with: true or false, text, a float, a number, a date or time, nothing
     values: Any
@@ -166,8 +161,7 @@ class _Rows:
             return self.null
         if what == "is":
             if column.kind != "true or false":
-                shown = f"{column.name!r:.60} ({column.type})"
-                raise DataError(f'{self.shown} has the column {shown} as a condition; compare it, as in "price < 10"')
+                raise DataError(f"{self.shown} has the column {column.shown} as a condition; compare it, as in 'a < 9'")
             return column.values
         if isinstance(right, Column):
             return self._of_columns(what, column, self._column(right))
@@ -181,12 +175,10 @@ class _Rows:
     def _check(self, column: _Values, value: Literal) -> None:
         """Raise a DataError if a column cannot be compared with a literal."""
         if value is not None and not isinstance(value, _COMPARED_WITH.get(column.kind, ())):
-            expected = (
-                "only is null for this type" if column.kind == "nothing" else column.kind.replace("float", "number")
-            )
+            expected = {"nothing": "only is null for this type", "a float": "a number"}.get(column.kind, column.kind)
             raise DataError(
-                f"{self.shown} compares the column {column.name!r:.60} ({column.type}) with {shown_literal(value)}, "
-                f"expected {expected}; {shown_columns(self.table.schema)}"
+                f"{self.shown} compares the column {column.shown} with {shown_literal(value)}, expected {expected}; "
+                f"{shown_columns(self.table.schema)}"
             )
 
     def _multiple(self, column: _Values, value: Any) -> Fraction:
@@ -194,10 +186,8 @@ class _Rows:
         if isinstance(value, str):
             value = as_moment(value, self.shown)
         if isinstance(value, datetime):
-            zone = getattr(column.type, "tz", None)
-            if value.tzinfo is not None and zone is None:
-                shown = f"{column.name!r:.60} ({column.type})"
-                raise DataError(f"{self.shown} has a time with a zone, but the column {shown} has none; leave it out")
+            if value.tzinfo is not None and getattr(column.type, "tz", None) is None:
+                raise DataError(f"{self.shown} has a time with a zone, but the column {column.shown} has none; omit it")
             since = (value if value.tzinfo else value.replace(tzinfo=timezone.utc)) - _EPOCH
             value = Fraction(since // timedelta(microseconds=1), 10**6)
         return Fraction(value) / column.unit
@@ -239,8 +229,7 @@ class _Rows:
 
     def _like(self, column: _Values, pattern: str | None, ignore_case: bool) -> Any:
         if column.kind != "text":
-            shown = f"{column.name!r:.60} ({column.type})"
-            raise DataError(f"{self.shown} looks for a pattern in the column {shown}, expected a column of text")
+            raise DataError(f"{self.shown} looks for a pattern in the column {column.shown}, expected a column of text")
         if pattern is None:
             return self.null
         middle = "".join(
@@ -254,8 +243,8 @@ class _Rows:
         kinds = {left.kind, right.kind}
         zones = {getattr(column.type, "tz", None) is None for column in (left, right)}
         if "nothing" in kinds or len(zones) > 1 or (len(kinds) > 1 and kinds != {"a number", "a float"}):
-            shown = [f"{column.name!r:.60} ({column.type})" for column in (left, right)]
-            raise DataError(f"{self.shown} compares {' with '.join(shown)}, expected two columns of the same kind")
+            pair = f"{left.shown} with {right.shown}"
+            raise DataError(f"{self.shown} compares {pair}, expected two columns of the same kind")
         common = None
         if "a float" in kinds:
             common = self.arrow.float64()
@@ -279,24 +268,25 @@ def _as_values(name: str, values: Any) -> _Values:
     if types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     kind = values.type
+    made = partial(_Values, f"{name!r:.60} ({kind})", kind)
     if types.is_boolean(kind):
-        return _Values(name, kind, "true or false", values)
+        return made("true or false", values)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return _Values(name, kind, "text", values.cast(arrow.large_string()))
+        return made("text", values.cast(arrow.large_string()))
     if types.is_floating(kind):
-        return _Values(name, kind, "a float", values.cast(arrow.float32()) if types.is_float16(kind) else values)
+        return made("a float", values.cast(arrow.float32()) if types.is_float16(kind) else values)
     if types.is_integer(kind):
         bounds = np.iinfo(kind.to_pandas_dtype())
-        return _Values(name, kind, "a number", values, limits=(int(bounds.min), int(bounds.max)))
+        return made("a number", values, limits=(int(bounds.min), int(bounds.max)))
     if types.is_decimal(kind):
         wide, high = values.cast(arrow.decimal256(76, kind.scale)), 10**76 - 1
-        return _Values(name, kind, "a number", wide, Fraction(10) ** -kind.scale, (-high, high))
+        return made("a number", wide, Fraction(10) ** -kind.scale, (-high, high))
     if types.is_date32(kind):
-        return _Values(name, kind, "a date or time", values.cast(arrow.int32()), Fraction(86400), (-(2**31), 2**31 - 1))
+        return made("a date or time", values.cast(arrow.int32()), Fraction(86400), (-(2**31), 2**31 - 1))
     if types.is_date64(kind) or types.is_timestamp(kind):
         unit = Fraction(1, {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[getattr(kind, "unit", "ms")])
-        return _Values(name, kind, "a date or time", values.cast(arrow.int64()), unit, (-(2**63), 2**63 - 1))
-    return _Values(name, kind, "nothing", values)
+        return made("a date or time", values.cast(arrow.int64()), unit, (-(2**63), 2**63 - 1))
+    return made("nothing", values)
 
 
 def _of_type(type_: Any, multiple: int) -> int | Decimal:

@@ -265,9 +265,7 @@ class _Reader:
         if isinstance(value, Column | bool | None):
             self._add(Step("is", value))
         elif not isinstance(value, type):
-            raise DataError(
-                f"{self.shown} has {shown_literal(value)} where a condition is expected; compare it with a column"
-            )
+            raise DataError(f"{self.shown} has {shown_literal(value)} where a condition is expected; compare a column")
 
     def _compute(self, above: int) -> None:
         """Compute the operators on the stack that bind more strongly than ``above``."""

@@ -22,18 +22,11 @@ from autojacobin.hashers import OwnCodes, PartitionedAutoencoder, PartitionedHas
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.filters import Allowed, reduced
 from autojacobin.index.segment import ROWS_PER_BLOCK, Segment
-from autojacobin.index.state import State, codes_at, fetch
+from autojacobin.index.state import State, codes_at, fetch, ids_at, live_ids
+from autojacobin.search import euclidean
 from autojacobin.search.decoded import largest_weight
 from autojacobin.search.distances import DISTANCES
-from autojacobin.search.euclidean import (
-    Measure,
-    is_read_in_place,
-    measure_fetched,
-    measure_in_place,
-    nearest_candidates,
-    nearest_of_all,
-    order_block,
-)
+from autojacobin.search.euclidean import Measure
 from autojacobin.search.gpu import DeviceProjection, DeviceVectors, RerankedSearch, takes
 from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.lists import AllowedCodes
@@ -122,15 +115,12 @@ def search_vectors(state: State, queries: npt.NDArray[Any], k: int, allowed: All
     """Distances and numbers of the ``k`` nearest of all vectors, or of all that are allowed."""
     if state.device is not None:
         return state.device.search_vectors(state, queries, k, allowed)
-    positions = [segment.live_positions() for segment in state.segments] if allowed is None else allowed.positions
-    ids = np.concatenate([segment.ids_at(some) for segment, some in zip(state.segments, positions, strict=True)])
-    if len(state.segments) > 1:
-        ids.sort()
+    ids = live_ids(state.segments) if allowed is None else ids_at(state.segments, allowed.positions)
     if len(ids) * queries.size <= _PRODUCTS_BY_NUMPY:
         return _nearest_by_numpy(queries, state.segments, ids, k)
     if len(queries) >= _MANY_QUERIES:
         return nearest_by_products(queries, state.segments, ids, k)
-    return nearest_of_all(as_floats(queries, argument="queries"), ids, measure_of(state.segments), k)
+    return euclidean.nearest_of_all(as_floats(queries, argument="queries"), ids, measure_of(state.segments), k)
 
 
 # Lists and tiles as compiled code reads them, made once for each state
@@ -189,7 +179,7 @@ def _allowed_codes(state: State, hasher: ListHasher, allowed: Allowed) -> list[A
 
 def _in_place(segments: Sequence[Segment]) -> bool:
     """Return whether compiled code can read the vectors of all segments where they are."""
-    return len({segment.vectors.dtype for segment in segments}) == 1 and is_read_in_place(segments[0].vectors)
+    return len({segment.vectors.dtype for segment in segments}) == 1 and euclidean.is_read_in_place(segments[0].vectors)
 
 
 # Many queries over tiles
@@ -220,7 +210,7 @@ def _nearest_vectors(
     step = max(1, _CANDIDATES_AT_ONCE // candidates)
     if len(queries) <= step:
         ids = nearest_codes(prepared, segments, candidates)[1]
-        return nearest_candidates(queries, ids, measure_of(segments), k)
+        return euclidean.nearest_candidates(queries, ids, measure_of(segments), k)
     blocks = slices(len(queries), step)
     results = [_nearest_vectors(queries[block], prepared[block], segments, candidates, k) for block in blocks]
     return np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
@@ -235,7 +225,7 @@ def _nearest_in_one(queries: npt.NDArray[Any], prepared: Queries, segment: Segme
         for start in range(block.start, min(block.stop, len(queries)), _QUERIES_TO_RERANK):
             part = slice(start, min(start + _QUERIES_TO_RERANK, block.stop))
             found = segment.ids_at(positions[part.start - block.start : part.stop - block.start].astype(np.int64))
-            order_block(queries[part], found, measure, distances[part], ids[part])
+            euclidean.order_block(queries[part], found, measure, distances[part], ids[part])
 
     segment.tiles.collect(prepared, candidates, rerank_block, ~segment.dead if segment.n_dead else None)
     return distances, ids
@@ -254,8 +244,8 @@ def nearest_by_products(queries: npt.NDArray[Any], segments: Sequence[Segment], 
         here = block[ground_truth(fetch(segments, block), queries, min(k, len(block)))]
         near = np.concatenate([near, here], axis=1)
         if near.shape[1] >= _RESULTS_AT_ONCE * k:
-            near = nearest_candidates(floats, near, measure, k)[1]
-    return nearest_candidates(floats, near, measure, k)
+            near = euclidean.nearest_candidates(floats, near, measure, k)[1]
+    return euclidean.nearest_candidates(floats, near, measure, k)
 
 
 def _nearest_by_numpy(queries: npt.NDArray[Any], segments: Sequence[Segment], ids: Ids, k: int) -> Found:
@@ -269,7 +259,7 @@ def measure_of(segments: Sequence[Segment]) -> Measure:
     """Give what measures the distances to vectors of these segments by their ids, in place if possible."""
     # The order of a sum depends on the dtype, so equal vectors of different dtypes would get different distances.
     if not _in_place(segments):
-        return partial(measure_fetched, partial(fetch, segments))
+        return partial(euclidean.measure_fetched, partial(fetch, segments))
 
     def measure_here(
         queries: npt.NDArray[Any],
@@ -280,7 +270,7 @@ def measure_of(segments: Sequence[Segment]) -> Measure:
         for segment in segments:
             rows = _rows_here(segment, ids, len(segments) == 1)
             segment.check_vectors(rows)
-            measure_in_place(segment.vectors, queries, rows, squared, wanted)
+            euclidean.measure_in_place(segment.vectors, queries, rows, squared, wanted)
 
     return measure_here
 
@@ -300,30 +290,17 @@ def _rows_here(segment: Segment, ids: Ids, all_here: bool) -> Ids:
 
 @dataclass(frozen=True)
 class DeviceStore:
-    """The live vectors of a state on a GPU, in order of id.
+    """The live vectors of a state on a GPU, in order of id."""
 
-    Attributes
-    ----------
-    ids : array of int64
-        Their ids, on the host.
-    codes : Codes or None
-        Their codes; None if these are in lists.
-    vectors : DeviceVectors or None
-        None if the index keeps none, or if they do not fit. Then candidates are re-ranked on the host.
-    searches : dict
-        The search by each distance that was asked for; None if only the hasher can make its queries.
-    """
-
-    ids: npt.NDArray[np.int64]
-    codes: Codes | None
-    vectors: DeviceVectors | None
-    searches: dict[str, RerankedSearch | None] = field(default_factory=dict)
+    ids: npt.NDArray[np.int64]  # on the host
+    codes: Codes | None  # None if they are in lists
+    vectors: DeviceVectors | None  # None if there are none, or they do not fit: the host then re-ranks candidates
+    searches: dict[str, RerankedSearch | None] = field(default_factory=dict)  # None if the hasher makes the queries
 
     @classmethod
     def copy(cls, state: State) -> DeviceStore:
         """Copy what a state holds, block by block, after a check that it is intact."""
-        parts = [segment.ids_at(segment.live_positions()) for segment in state.segments]
-        ids = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+        ids = live_ids(state.segments)
         blocks = slices(len(ids), ROWS_PER_BLOCK)
         n_bits = int(state.hasher.n_bits)
         packed = on_device(np.empty((len(ids), -(-n_bits // 8)), dtype=np.uint8), "cuda")
@@ -378,7 +355,7 @@ class DeviceStore:
         numbers = self.ids[to_host(positions)]
         if candidates is not None and self.vectors is None:
             floats = as_floats(queries, argument="queries")
-            return nearest_candidates(floats, numbers, measure_of(state.segments), k)
+            return euclidean.nearest_candidates(floats, numbers, measure_of(state.segments), k)
         return to_host(distances), numbers
 
     def _reranked(self, state: State, distance: str) -> RerankedSearch | None:
@@ -401,8 +378,7 @@ class DeviceStore:
 
     def _rows(self, state: State, allowed: Allowed) -> Any:
         """Rows of the vectors that a filter allows, on the GPU, in ascending order."""
-        pairs = zip(state.segments, allowed.positions, strict=True)
-        ids = np.sort(np.concatenate([segment.ids_at(positions) for segment, positions in pairs]))
+        ids = ids_at(state.segments, allowed.positions)
         consecutive = self.ids[-1] - self.ids[0] + 1 == len(self.ids)
         return on_device(ids - self.ids[0] if consecutive else np.searchsorted(self.ids, ids), "cuda")
 

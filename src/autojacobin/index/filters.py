@@ -6,7 +6,7 @@ codes are copied together, which makes a small segment that is searched faster.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,10 +17,9 @@ import numpy.typing as npt
 from autojacobin.errors import DataError
 from autojacobin.index.array_files import CheckedArray, SegmentLabel
 from autojacobin.index.comparisons import allowed_rows
-from autojacobin.index.names import as_ids, as_names
 from autojacobin.index.payload import empty_like
 from autojacobin.index.segment import Segment
-from autojacobin.index.state import State
+from autojacobin.index.state import State, live_ids
 from autojacobin.search.tiles import Tiles
 
 _COPIED_SHARE = 1 / 8  # of the codes of a segment
@@ -56,31 +55,20 @@ def allowed_by(
 ) -> list[tuple[Positions, Allowed]]:
     """Give the rows of the queries that share a filter, and the vectors that it allows.
 
-    Parameters
-    ----------
-    among : ids, mask, or a list of these
-        Ids, of which unknown ones do not matter, or a mask with an entry for each of ``Index.ids``; or one of these, or
-        None, for each of the ``n_queries`` queries.
-    where : str or expression of pyarrow.compute
-        A condition on the payload, which is computed once.
+    ``among`` and ``where`` are those of :meth:`Index.search`; the condition is computed once.
     """
     none = (None,) * len(state.segments)
     met = none if where is None else _met(state, where)
     result: list[tuple[Positions, Allowed]] = []
     for rows, filter in _filters_of_queries(among, n_queries):
         named = none if filter is None else _among(state, filter)
-        masks = (_allowed_here(*parts) for parts in zip(state.segments, named, met, strict=True))
+        masks = [
+            segment.live_mask() if positions is None else _mask(positions, segment.n)
+            for segment, positions in zip(state.segments, named, strict=True)
+        ]
+        masks = [mask if holds is None else mask & holds for mask, holds in zip(masks, met, strict=True)]
         result.append((rows, Allowed(tuple(masks))))
     return result
-
-
-def _allowed_here(segment: Segment, named: Positions | None, met: Mask | None) -> Mask:
-    """The live positions that a filter names and that meet a condition; None is no filter."""
-    if named is None:
-        live = segment.live_mask()
-        return live if met is None else live & met
-    mask = _mask(named, segment.n)
-    return mask if met is None else mask & met
 
 
 def reduced(segments: Sequence[Segment], allowed: Allowed) -> tuple[Segment, ...]:
@@ -97,22 +85,10 @@ def _filters_of_queries(among: Any, n_queries: int) -> list[tuple[Positions, Any
         raise DataError(
             f"among must have one filter for each of the {n_queries} queries, got {len(among)}; or pass one for all"
         )
-    rows: dict[Hashable, list[int]] = {}
+    rows: dict[int, list[int]] = {}  # of each object, which may be there several times
     for row, filter in enumerate(among):
-        rows.setdefault(_key(filter), []).append(row)
+        rows.setdefault(id(filter), []).append(row)
     return [(np.array(numbers), among[numbers[0]]) for numbers in rows.values()]
-
-
-def _key(filter: Any) -> Hashable:
-    """Equal for filters that are equal; True and 1 are not."""
-    if isinstance(filter, np.ndarray):
-        return filter.dtype, filter.shape, filter.tobytes()
-    try:
-        values = frozenset(filter) if isinstance(filter, set) else tuple(filter)
-        hash(values)
-        return type(filter), values, tuple(map(type, values))
-    except TypeError:  # None, or a list of what has no hash
-        return id(filter)
 
 
 def _is_filter(value: Any) -> bool:
@@ -128,7 +104,8 @@ def _among(state: State, among: Any) -> list[Positions]:
     """Positions of the vectors that a filter names, in any order."""
     if isinstance(among, set | range):
         among = list(among)
-    if _is_mask(among):
+    kind = getattr(getattr(among, "dtype", None), "kind", "")
+    if kind == "b" or (isinstance(among, list | tuple) and among and isinstance(among[0], bool | np.bool_)):
         mask = np.asarray(among)
         if mask.shape != (state.n_live,) or mask.dtype.kind != "b":
             raise DataError(
@@ -137,26 +114,16 @@ def _among(state: State, among: Any) -> list[Positions]:
             )
         if len(state.segments) == 1:
             return [state.segments[0].live_positions()[mask]]
-        parts = [segment.ids_at(segment.live_positions()) for segment in state.segments]
-        ids = np.sort(np.concatenate(parts))[mask]
+        ids = live_ids(state.segments)[mask]
         return [segment.find(ids)[1] for segment in state.segments]
-    if state.id_kind not in (None, "integer"):
-        names = as_names(among, str(state.id_kind))
-        return [segment.find_names(names)[1] for segment in state.segments]
-    ids = as_ids(among)
-    return [segment.find(ids)[1] for segment in state.segments]
+    given = state.as_ids(among)
+    return [given.find(segment)[1] for segment in state.segments]
 
 
 def _mask(positions: Positions, n: int) -> Mask:
     mask = np.zeros(n, dtype=bool)
     mask[positions] = True
     return mask
-
-
-def _is_mask(among: Any) -> bool:
-    if isinstance(among, list | tuple):
-        return bool(among) and isinstance(among[0], bool | np.bool_)
-    return getattr(getattr(among, "dtype", None), "kind", "") == "b"
 
 
 def _met(state: State, where: Any) -> list[Mask]:
@@ -185,10 +152,7 @@ def _copy(segment: Segment, kept: Positions) -> Segment:
     """A segment in memory with the codes at some positions, and the same vectors."""
     codes = segment.tiles.take(kept)
     label = SegmentLabel.new(None, len(kept), codes.n_bits)
-    arrays = {
-        "codes": CheckedArray(Tiles.from_codes(codes).words),
-        "ids": CheckedArray(segment.ids_at(kept)),
-    }
+    arrays = {"codes": CheckedArray(Tiles.from_codes(codes).words), "ids": CheckedArray(segment.ids_at(kept))}
     if segment.vectors is not None:
         rows = kept.astype(np.uint32) if segment.rows is None else segment.rows[kept]
         arrays |= {"rows": CheckedArray(rows), "vectors": segment.arrays["vectors"]}

@@ -93,9 +93,7 @@ class Folder:
         mode = self.status(name).st_mode
         if not stat.S_ISREG(mode):
             what = "a link" if stat.S_ISLNK(mode) else "not a file"
-            raise StorageError(
-                f"{self.path / name} is {what}, expected a file of an index; put a copy of the file there"
-            )
+            raise StorageError(f"{self.path / name} is {what}, expected a file; put a copy of the file there")
 
         def opener(path: str, flags: int) -> int:
             flags |= _NO_WAITING | _NO_LINKS

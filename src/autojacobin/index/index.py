@@ -38,7 +38,7 @@ from autojacobin.index.metric import Metric
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
 from autojacobin.index.plan import Plan, checked_queries, make_plan, packed
 from autojacobin.index.segment import Part
-from autojacobin.index.state import NewIds, State, codes_at, in_id_order, payload_of
+from autojacobin.index.state import NewIds, State, codes_at, in_id_order, live_ids, payload_of
 from autojacobin.search.arguments import as_count
 
 _log = logging.getLogger("autojacobin.index")
@@ -310,8 +310,7 @@ class Index:
     def ids(self) -> npt.NDArray[Any]:
         """All ids: integers ascending, names in the order in which they were added."""
         state = self._open_state()
-        parts = [segment.ids_at(segment.live_positions()) for segment in state.segments]
-        return state.shown_ids(np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts])))
+        return state.shown_ids(live_ids(state.segments))
 
     @property
     def id_kind(self) -> str:
@@ -878,18 +877,7 @@ class Index:
         among: Any = None,
         where: Any = None,
     ) -> Plan:
-        """Give the plan by which :meth:`search` would search with these arguments; ``among`` is one filter.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from autojacobin import ITQ, Index
-        >>> X = np.random.default_rng(0).normal(size=(5000, 16)).astype(np.float32)
-        >>> index = Index.from_vectors(X, ITQ(16, random_state=0))
-        >>> plan = index.plan(10, recall=0.9)
-        >>> plan.at_least >= 0.9, 50 < plan.candidates < 2000
-        (True, True)
-        """
+        """Give the plan by which :meth:`search` would search with these arguments; ``among`` is one filter."""
         state = self._open_state()
         allowed = None if among is None and where is None else allowed_by(state, among, where)[0][1]
         return self._plan(state, k, (candidates, recall, distance, rerank, probes), allowed)

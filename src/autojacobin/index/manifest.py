@@ -146,8 +146,8 @@ class Manifest:
                 next_id=_whole(fields, "next_id", 0, LARGEST_ID + 1),
                 hasher=_array_file(fields.get("hasher"), "hasher"),
                 segments=tuple(SegmentRecord.from_json(record) for record in _field(fields, "segments", list)),
-                partitions=_partitions(fields.get("partitions")),
-                id_kind=_id_kind(fields),
+                partitions=_partitions(fields),
+                id_kind=_choice(fields, "id_kind", (None, *ID_KINDS)),
                 metric=Metric(**_field(fields, "metric", dict)),
                 knowledge=None if knowledge is None else _array_file(knowledge, "knowledge"),
                 n_changed=_whole(fields, "n_changed", 0, LARGEST_ID),
@@ -160,18 +160,17 @@ class Manifest:
         return manifest
 
 
-def _partitions(value: Any) -> int | str | None:
-    if value is not None and value != "auto" and not (type(value) is int and 1 <= value <= MOST_CODES):
-        raise ValueError(f"partitions is {value!r:.50}")
+def _partitions(fields: Any) -> int | str | None:
+    if type(fields.get("partitions")) is int:
+        return _whole(fields, "partitions", 1, MOST_CODES)
+    return _choice(fields, "partitions", (None, "auto"))
+
+
+def _choice(fields: Any, name: str, allowed: tuple[str | None, ...]) -> str | None:
+    value: str | None = fields.get(name)
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r:.50}")
     return value
-
-
-def _id_kind(fields: Any) -> str | None:
-    """The kind of the ids; None before the first vector is added."""
-    kind: str | None = fields.get("id_kind")
-    if kind not in (None, *ID_KINDS):
-        raise ValueError(f"id_kind is {kind!r:.50}")
-    return kind
 
 
 def _array_file(record: Any, kind: str) -> ArrayFile:

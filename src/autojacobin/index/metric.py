@@ -186,10 +186,7 @@ class Metric:
         norms = _lengths(floats)
         if len(norms) and not norms.min() > 0:
             row = row_number(rows, int(np.argmin(norms)))
-            raise DataError(
-                f"the vector in row {row} is zero, so it has no direction and no cosine; leave it out, or use another "
-                "metric"
-            )
+            raise DataError(f"the vector in row {row} is zero, so it has no direction and no cosine; leave it out")
         return (floats / norms[:, np.newaxis]).astype(floats.dtype)
 
     def stored_as_queries(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -7,6 +7,7 @@ segments then store the name of each number in the order of positions, with a so
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -40,18 +41,11 @@ def as_ids(ids: Any) -> npt.NDArray[np.int64]:
     try:
         array = np.atleast_1d(np.asarray(ids))
     except ValueError:
-        raise DataTypeError(
-            f"ids must be a list of integers, got {ids!r:.60}; give a list without lists in it"
-        ) from None
+        raise DataTypeError(f"ids must be a list of integers, without lists in it, got {ids!r:.60}") from None
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         text = array.dtype.kind in "OUS" and array.size
         shown = f"{array.flat[0]!r:.60}" if text else f"{array.dtype} of shape {array.shape}"
-        fix = (
-            "those of this index are integers, as `search` gives them"
-            if text
-            else "convert them with np.asarray(ids, dtype=np.int64)"
-        )
-        raise DataTypeError(f"ids must be a list of integers, got {shown}; {fix}")
+        raise DataTypeError(f"ids must be a list of integers, got {shown}; give them as `search` does")
     if array.size and (array.min() < 0 or array.max() > LARGEST_ID):
         wrong = array.min() if array.min() < 0 else array.max()
         raise DataError(
@@ -67,12 +61,20 @@ def as_new_ids(ids: Any) -> npt.NDArray[np.int64]:
     ordered = np.sort(array)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
-        raise not_unique(str(twice[0]))
+        raise _not_unique(twice[0])
     return array
 
 
-def not_unique(id: str) -> DataError:
-    """Return the error for an id that is given more than once."""
+def as_new_names(ids: Any, kind: str) -> list[bytes]:
+    """Give ids of one kind as bytes, each once."""
+    names = as_names(ids, kind)
+    if len(set(names)) < len(names):
+        name, _ = Counter(names).most_common(1)[0]
+        raise _not_unique(repr(from_names([name], kind)[0]))
+    return names
+
+
+def _not_unique(id: object) -> DataError:
     return DataError(f"ids must be unique, got {id} more than once; give every vector an id of its own")
 
 
@@ -112,22 +114,12 @@ def from_names(names: Sequence[bytes], kind: str) -> npt.NDArray[np.object_]:
 
 
 class NameTable(NamedTuple):
-    """The names of the positions of a segment.
-
-    Attributes
-    ----------
-    text : array of uint8
-        All names, one after another.
-    ends : array of int64, shape (n,)
-        Where each ends.
-    hashes, places : arrays of uint64 and uint32, shape (n,)
-        The hashes of the names, ascending, and the position of each.
-    """
+    """The names of the positions of a segment: all of them, one after another, and hashes to find a name by."""
 
     text: npt.NDArray[np.uint8]
-    ends: npt.NDArray[np.int64]
-    hashes: npt.NDArray[np.uint64]
-    places: npt.NDArray[np.uint32]
+    ends: npt.NDArray[np.int64]  # where each name ends in the text
+    hashes: npt.NDArray[np.uint64]  # of the names, ascending
+    places: npt.NDArray[np.uint32]  # the position of the name with each hash
 
     @classmethod
     def of(cls, names: Sequence[bytes]) -> NameTable:
@@ -173,15 +165,12 @@ class NameTable(NamedTuple):
 
 
 def repeated_name(tables: Sequence[tuple[NameTable, Any]]) -> bytes | None:
-    """Give a name that lives more than once, if any; each table comes with those of its hashes that live.
-
-    Only names with equal hashes are read.
-    """
+    """Give a name that lives more than once, if any; each table comes with those of its hashes that live."""
     living = [(table, table.hashes[live], table.places[live]) for table, live in tables]
     together = np.sort(np.concatenate([np.empty(0, dtype=np.uint64), *(hashes for _, hashes, _ in living)]))
     equal = together[1:][together[1:] == together[:-1]]
     seen: set[bytes] = set()
-    for table, hashes, places in living:
+    for table, hashes, places in living:  # only names with equal hashes are read
         for name in table.at(places[np.isin(hashes, equal)].astype(np.int64)):
             if name in seen:
                 return name

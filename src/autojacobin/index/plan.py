@@ -48,7 +48,7 @@ _WIDER_LISTS = 3  # how many thresholds for lists further such a query goes, up 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a search is carried out. It can be passed as ``candidates``.
+    """How a search is carried out.
 
     Attributes
     ----------
@@ -99,11 +99,6 @@ class Plan:
     middle: npt.NDArray[np.float32] | None = field(default=None, repr=False)
     wider: Probing | None = field(default=None, repr=False)
 
-    def __index__(self) -> int:
-        if self.candidates is None:
-            raise TypeError("this plan re-ranks nothing, so it has no number of candidates")
-        return self.candidates
-
     def run(self, state: State, queries: npt.NDArray[Any], allowed: Allowed | None = None) -> Found:
         """Distances and numbers of the nearest vectors; NaN and -1 where there are fewer than ``k``."""
         n = state.n_live if allowed is None else allowed.n
@@ -121,15 +116,15 @@ class Plan:
 
     def widened(self, state: State, queries: npt.NDArray[Any], found: Found) -> Found:
         """Search wider for queries that are unlike those that the index learned from."""
-        if self.middle is None:
+        if self.middle is None or self.candidates is None:
             return found
         unlike = np.empty(len(queries), dtype=np.int64)
         if not mark_unlike(queries, self.middle, found[0], self.far, self.central, unlike):
             return found
         k = found[0].shape[1]
         for level, candidates, probing in (
-            (1, _WIDER * self.__index__(), self.wider),
-            (2, _WIDEST * self.__index__(), None if self.probing is None else Probing(_n_lists(state))),
+            (1, _WIDER * self.candidates, self.wider),
+            (2, _WIDEST * self.candidates, None if self.probing is None else Probing(_n_lists(state))),
             (3, state.n_live, None),
         ):
             some = np.flatnonzero(unlike == level)
@@ -174,9 +169,7 @@ def make_plan(
     if rerank is None:
         rerank = state.keep_vectors or candidates is not None or recall is not None
     if rerank and not state.keep_vectors:
-        raise DataError(
-            "this index keeps no vectors to re-rank by; pass rerank=False (--no-rerank), or build it with its vectors"
-        )
+        raise DataError("this index keeps no vectors to re-rank by; pass rerank=False (--no-rerank), or keep vectors")
     if not rerank and candidates is not None:
         raise DataError(f"candidates are for re-ranking, got {candidates!r} with rerank=False; leave out either")
     if recall is not None and (candidates is not None or not rerank):
@@ -294,9 +287,7 @@ def packed(vectors: Any, hasher: Hasher) -> Any:
     if not isinstance(vectors, Codes) or not isinstance(hasher, OwnCodes):
         return vectors
     if vectors.n_bits != hasher.n_bits:
-        raise DataError(
-            f"the codes of this index have {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others"
-        )
+        raise DataError(f"this index has codes of {hasher.n_bits} bits, got codes of {vectors.n_bits}; pass others")
     return vectors.to_packed(bitorder=hasher.bitorder)
 
 

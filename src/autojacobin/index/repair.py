@@ -132,21 +132,15 @@ def _number(segments: list[_Salvage], next_id: int, kind: str | None, report: Re
             ids[lost] = np.arange(first, next_id)
         else:  # there are no larger ones; enough of the first are free
             ids[lost], next_id = np.setdiff1d(np.arange(len(ids)), ids)[: report.renumbered], first
-    last = _are_first(np.array(names, dtype=object)[::-1] if names else ids[::-1])[::-1]
-    end = 0
+    backwards = np.array(names, dtype=object)[::-1] if names else ids[::-1]
+    last, end = np.zeros(len(ids), dtype=bool), 0
+    last[len(ids) - 1 - np.unique(backwards, return_index=True)[1]] = True
     for segment in segments:
         start, end = end, end + len(segment.ids)
         kept = last[start:end]
         segment.ids, segment.keep = ids[start:end][kept], segment.keep[kept]
         segment.names = [name for name, keep in zip(names[start:end], kept, strict=False) if keep]
     return next_id
-
-
-def _are_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which values did not occur before."""
-    first = np.zeros(len(values), dtype=bool)
-    first[np.unique(values, return_index=True)[1]] = True
-    return first
 
 
 def _with_new_names(names: list[bytes | None], kind: str) -> list[bytes]:

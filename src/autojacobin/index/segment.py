@@ -104,9 +104,9 @@ class Segment:
             fields: dict[str, Any] = {name: self.arrays[kind].check() for kind, name in OF_LISTS.items()}
             kept = Lists(**fields, n_bits=hasher.n_code_bits, grid=hasher.offset_grid, copies=hasher.copies)
             n_blocks = -(-kept.n // CODES_PER_BLOCK)
-            sizes = kept.n, kept.bounds[-1], kept.blocks.shape, len(kept.offsets), kept.n_lists
+            sizes = kept.n, kept.bounds[0], kept.bounds[-1], kept.blocks.shape, len(kept.offsets), kept.n_lists
             n, shape = self.n * hasher.copies, (n_blocks, -(-kept.n_bits // 8), CODES_PER_BLOCK)
-            if sizes != (n, n, shape, n_blocks * CODES_PER_BLOCK, len(hasher.centres_)):
+            if sizes != (n, 0, n, shape, n_blocks * CODES_PER_BLOCK, len(hasher.centres_)):
                 found = f"{kept.bounds[-1]} codes of {kept.blocks.shape[1]} bytes in {kept.n_lists} lists"
                 expected = f"{n} codes of {kept.n_bits} bits in {len(hasher.centres_)} lists"
                 raise damaged(self.arrays["blocks"].path, f"{found}, expected {expected}")
@@ -249,17 +249,17 @@ def open_segment(
     arrays: dict[str, CheckedArray] = {}
     expected: dict[str, tuple[tuple[int | None, ...], Any, Any]] = {
         "codes": (shape_of(n, n_bits), np.uint64, partial(_problem_of_codes, n_bits)),
-        "ids": ((n,), np.int64, _problem_of_ids),
+        "ids": ((n,), np.int64, partial(_problem_of_order, "ids that do not ascend from 0 on", True, 0)),
         "rows": ((n,), np.uint32, partial(_problem_of_places, n)),
         "vectors": ((n, n_features), None, None),
         "dead": ((-(-n // 8),), np.uint8, partial(_problem_of_dead, n, record.n_dead)),
         "blocks": ((None, None, CODES_PER_BLOCK), np.uint8, None),
         "offsets": ((None,), np.uint8, None),
-        "bounds": ((None,), np.int64, _problem_of_bounds),
+        "bounds": ((None,), np.int64, partial(_problem_of_order, "lists that do not follow each other", False, 0)),
         "order": ((None,), np.int32, partial(_problem_of_places, n)),
         "names": ((None,), np.uint8, partial(_problem_of_names, str(id_kind), arrays)),
-        "ends": ((n,), np.int64, _problem_of_ends),
-        "hashes": ((n,), np.uint64, _problem_of_hashes),
+        "ends": ((n,), np.int64, partial(_problem_of_order, "names that do not follow each other", True, 1)),
+        "hashes": ((n,), np.uint64, partial(_problem_of_order, "hashes that do not ascend", False, 0)),
         "places": ((n,), np.uint32, partial(_problem_of_places, n)),
     }
     needed = {"codes": True, "ids": record.first_id is None, "vectors": keep_vectors, "dead": record.n_dead > 0}
@@ -309,8 +309,10 @@ def _problem_of_codes(n_bits: int, words: npt.NDArray[Any]) -> str | None:
     return None
 
 
-def _problem_of_ids(ids: npt.NDArray[Any]) -> str | None:
-    return None if ids[0] >= 0 and bool(np.all(ids[1:] > ids[:-1])) else "ids that do not ascend from 0 on"
+def _problem_of_order(problem: str, strictly: bool, least: int, numbers: npt.NDArray[Any]) -> str | None:
+    """Return the problem unless numbers ascend from ``least`` on."""
+    ascend = np.greater if strictly else np.greater_equal
+    return None if len(numbers) and numbers[0] >= least and bool(ascend(numbers[1:], numbers[:-1]).all()) else problem
 
 
 def _problem_of_places(n: int, places: npt.NDArray[Any]) -> str | None:
@@ -318,23 +320,9 @@ def _problem_of_places(n: int, places: npt.NDArray[Any]) -> str | None:
     return None if inside else f"places that are not among the {n} of the segment"
 
 
-def _problem_of_ends(ends: npt.NDArray[Any]) -> str | None:
-    return None if ends[0] > 0 and bool(np.all(ends[1:] > ends[:-1])) else "names that do not follow each other"
-
-
-def _problem_of_hashes(hashes: npt.NDArray[Any]) -> str | None:
-    return None if bool(np.all(hashes[1:] >= hashes[:-1])) else "hashes that do not ascend"
-
-
 def _problem_of_names(kind: str, arrays: dict[str, CheckedArray], text: npt.NDArray[Any]) -> str | None:
     """Compare the text with the ends, which are in another file."""
     return NameTable(text, arrays["ends"].check(), *_NO_HASHES).problem(kind)
-
-
-def _problem_of_bounds(bounds: npt.NDArray[Any]) -> str | None:
-    """Return what is wrong with the bounds of lists, between which the kernels read."""
-    ascend = len(bounds) > 1 and bounds[0] == 0 and bool(np.all(bounds[1:] >= bounds[:-1]))
-    return None if ascend else "lists that do not follow each other"
 
 
 def _problem_of_dead(n: int, n_dead: int, bitmap: npt.NDArray[Any]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +16,7 @@ from autojacobin.errors import DataError, IdExistsError, UnknownIdError
 from autojacobin.hashers import Hasher, OwnCodes
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import EUCLIDEAN, Metric
-from autojacobin.index.names import as_ids, as_names, as_new_ids, from_names, id_kind, not_unique
+from autojacobin.index.names import as_ids, as_names, as_new_ids, as_new_names, from_names, id_kind
 from autojacobin.index.payload import concatenate, empty_like
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment
 
@@ -64,18 +63,19 @@ class State:
             return 0
         return self.metric.width(int(self.hasher.n_features_in_))
 
+    def as_ids(self, ids: Any) -> NewIds:
+        """Read ids of the kind that this index has; they need not be in it, nor unique."""
+        if self.id_kind in (None, "integer"):
+            return NewIds("integer", as_ids(ids))
+        return NewIds(self.id_kind, names=as_names(ids, self.id_kind))
+
     def numbers(self, ids: Any, done: str) -> Ids:
         """Numbers of the vectors with these ids; the error if one is not here says what cannot be ``done`` with it."""
-        if self.id_kind in (None, "integer"):
-            given = NewIds("integer", as_ids(ids))
-        else:
-            given = NewIds(self.id_kind, names=as_names(ids, self.id_kind))
+        given = self.as_ids(ids)
         numbers = given.found(self)
-        missing = np.flatnonzero(numbers < 0)
-        if len(missing):
-            raise UnknownIdError(
-                f"only ids in the index can be {done}, got {given.shown(missing[0])}, which is not; leave it out"
-            )
+        if numbers.min(initial=0) < 0:
+            wrong = given.shown(int(np.argmin(numbers)))
+            raise UnknownIdError(f"only ids in the index can be {done}, got {wrong}, which is not; leave it out")
         return numbers
 
     def shown_ids(self, numbers: Ids) -> npt.NDArray[Any]:
@@ -120,11 +120,7 @@ class NewIds(NamedTuple):
         kind = "integer" if ids is None else id_kind(ids)
         if kind == "integer":
             return cls(kind, None if ids is None else as_new_ids(ids))
-        names = as_names(ids, kind)
-        if len(set(names)) < len(names):
-            name, _ = Counter(names).most_common(1)[0]
-            raise not_unique(repr(from_names([name], kind)[0]))
-        return cls(kind, names=names)
+        return cls(kind, names=as_new_names(ids, kind))
 
     @property
     def number(self) -> int | None:
@@ -196,6 +192,18 @@ def fetch(segments: Sequence[Segment], ids: Ids) -> npt.NDArray[Any]:
     return vectors
 
 
+def live_ids(segments: Sequence[Segment]) -> Ids:
+    """All ids in the segments, ascending."""
+    return ids_at(segments, [segment.live_positions() for segment in segments])
+
+
+def ids_at(segments: Sequence[Segment], positions: Sequence[Ids]) -> Ids:
+    """Ids at ascending positions of each segment, ascending."""
+    parts = [segment.ids_at(some) for segment, some in zip(segments, positions, strict=True)]
+    ids = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+    return np.sort(ids) if len(segments) > 1 else ids
+
+
 def codes_at(segments: Sequence[Segment], ids: Ids, n_bits: int) -> Codes:
     """Codes of some ids, all of which are in the segments, in the order of the ids."""
     packed = np.empty((len(ids), -(-n_bits // 8)), dtype=np.uint8)
@@ -207,8 +215,7 @@ def codes_at(segments: Sequence[Segment], ids: Ids, n_bits: int) -> Codes:
 
 def in_id_order(segments: Sequence[Segment]) -> Iterator[Part]:
     """Everything in the segments, in blocks in ascending order of id."""
-    ids = np.concatenate([segment.ids_at(segment.live_positions()) for segment in segments])
-    ids.sort()
+    ids = live_ids(segments)
     n_bits = segments[0].tiles.n_bits
     for rows in slices(len(ids), ROWS_PER_BLOCK):
         block = ids[rows]

@@ -217,9 +217,7 @@ def _find_files(patterns: Patterns) -> list[str]:
     for pattern in listed:
         matches = _matches(pattern)
         if not matches:
-            raise StorageError(
-                f"no file matches {redacted_address(pattern)}, expected at least one; check the spelling"
-            )
+            raise StorageError(f"no file matches {redacted_address(pattern)}; check the spelling")
         found.update(matches)
     return sorted(found)
 

@@ -194,8 +194,6 @@ def _error_of(future: Any, about: str) -> AutoJacobinError:
     if isinstance(error, AutoJacobinError):
         return error
     if type(error).__name__ == "KilledWorker":
-        return AutoJacobinError(
-            f"worker after worker died while it worked on {about}; give them more memory, or make chunks smaller"
-        )
+        return AutoJacobinError(f"workers died while they worked on {about}; give them more memory, or smaller chunks")
     reason = redacted_message(reason_of(error))
     return AutoJacobinError(f"the work on {about} failed: {type(error).__name__}: {reason}")
