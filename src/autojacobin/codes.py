@@ -66,7 +66,7 @@ class Codes:
             raise DataTypeError(f"packed codes must be uint8, got {array.dtype}; pack 0/1 matrices by Codes.from_bits")
         width = -(-length // 8)
         if array.ndim != 2 or array.shape[1] != width:
-            raise DataError(f"codes of {length} bits must have the shape (n, {width}), got {array.shape}; check n_bits")
+            raise DataError(f"codes of {length} bits must have shape (n, {width}), got {array.shape}; check n_bits")
         array = xp.ascontiguousarray(array)
         padding = 8 * width - length
         if padding and len(array) and int(array[:, -1].max()) >> (8 - padding):
@@ -112,14 +112,6 @@ class Codes:
         bitorder : {"little", "big"}
             Whether the first bit of a code is the least or the most significant bit of its first byte. NumPy's default
             and sentence-transformers' ``"ubinary"`` are ``"big"``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from autojacobin import Codes
-        >>> bits = np.array([[1, 0, 1, 1, 0, 0, 0, 0, 1, 1]])
-        >>> Codes.from_packed(np.packbits(bits, axis=1), 10, bitorder="big") == Codes.from_bits(bits)
-        True
         """
         little = _in_bit_order(packed, bitorder)
         if n_bits is None:

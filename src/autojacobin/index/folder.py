@@ -315,6 +315,15 @@ class Folder:
                 self.release()
                 raise
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder if it does not exist, and hold its lock within the block."""
+        try:
+            self.prepare()
+            yield
+        finally:
+            self.release()
+
     def check_vacant(self, instead: str) -> None:
         """Raise if the folder holds an index; ``instead`` is the advice that comes before "or give another path"."""
         if self.read_manifest() is not None:
@@ -357,17 +366,6 @@ class Folder:
         if MANIFEST_NAME in names or _UNFINISHED in names:
             return []
         return [name for name in names if kind_of(name) is not None]
-
-
-@contextmanager
-def locked_folder(path: str | os.PathLike[str]) -> Iterator[Folder]:
-    """Make the folder of a new index if it does not exist, and hold its lock within the block."""
-    folder = Folder(path)
-    try:
-        folder.prepare()
-        yield folder
-    finally:
-        folder.release()
 
 
 def index_files(path: str | os.PathLike[str]) -> set[str] | None:

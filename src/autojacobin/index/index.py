@@ -70,12 +70,10 @@ class Index:
         Whether to keep the vectors themselves, which re-ranking needs.
     partitions : int, "auto" or None, default=None
         Whether to put the codes into inverted lists, of which a search scans a few. ``"auto"`` makes about 4 √n lists
-        as soon as there are 65,536 vectors, and more as the index grows: :meth:`add` then learns centres from a sample
-        of the vectors, and rewrites the index. A BinaryAutoencoder is trained again, for what is left of a vector
-        beside its centre; codes of other methods stay as they are. A number sets the number of lists; they are made
-        when there are 32 vectors for each list. Where most vectors are equal, no lists are made. Needs
-        ``keep_vectors``, and codes that are best compared by the asymmetric, the Hamming or the decoded distance: those
-        of all methods but SphericalHashing.
+        as soon as there are 65,536 vectors, and more as the index grows; a number of lists is made when there are 32
+        vectors for each. :meth:`add` then learns centres from a sample of the vectors, trains a BinaryAutoencoder again
+        for what is left of a vector beside its centre, and rewrites the index. Needs ``keep_vectors``, and codes of any
+        method but SphericalHashing.
     metric : {"euclidean", "cosine", "inner_product"} or Metric, optional
         How the distance of vectors is measured; by default as the hasher was trained for, or Euclidean. With
         ``"cosine"``, the index keeps vectors divided by their lengths, and searches return similarities, the largest
@@ -168,16 +166,6 @@ class Index:
             Order of the bits in each byte. ``np.packbits`` and sentence-transformers have ``"big"``.
         ids, payload
             As in :meth:`add`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from autojacobin import Index
-        >>> bits = np.random.default_rng(0).integers(0, 2, (100, 32))
-        >>> index = Index.from_codes(np.packbits(bits, axis=1), bitorder="big")
-        >>> distances, ids = index.search(np.packbits(bits[:2], axis=1), k=1)
-        >>> ids.ravel(), distances.ravel()
-        (array([0, 1]), array([0, 0], dtype=int32))
         """
         if isinstance(codes, Codes):
             n_bits, bitorder = codes.n_bits, "little"
@@ -217,14 +205,10 @@ class Index:
             ``default_training_points`` says if that is more, prepared as the metric wants them.
         path : path, optional
             A new or empty folder.
-        ids, payload
+        ids, payload, verbose
             As in :meth:`add`.
-        metric : {"euclidean", "cosine", "inner_product"}
-            How the distance of vectors is measured.
-        keep_vectors, partitions
+        metric, keep_vectors, partitions
             As in the class. Without a hasher, ``partitions`` is ``"auto"`` by default.
-        verbose : bool
-            As in :meth:`add`.
 
         Examples
         --------
@@ -279,13 +263,6 @@ class Index:
         check : bool
             Whether to compare codes, ids and vectors with their checksums when they are first read, so that damage
             is an error and not a wrong answer. The first search then takes somewhat longer.
-
-        Raises
-        ------
-        FormatError
-            If a file is damaged or foreign, or has another format.
-        StorageError
-            If there is no index, or it cannot be read.
         """
         folder = Folder(path)
         state = folder.newest(partial(changes.read_state, folder, check=check))
@@ -580,13 +557,10 @@ class Index:
         folder = Folder(path)
         if self._folder is not None and folder.path.is_dir() and folder.path.samefile(self._folder.path):
             return
-        try:
-            folder.prepare()
+        with folder.locked():
             if not overwrite:
                 folder.check_vacant("pass overwrite=True to replace it")
             changes.write_state(state, folder, iter(()))
-        finally:
-            folder.release()
 
     def verify(self) -> None:
         """Read every byte of the newest state on disk, and raise a FormatError that names the first damaged file.

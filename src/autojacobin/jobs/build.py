@@ -27,7 +27,7 @@ from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher, check_fitted, load
 from autojacobin.index.changes import adopt_segments, encoded_parts
-from autojacobin.index.folder import Folder, clear_os_errors, index_files, locked_folder
+from autojacobin.index.folder import Folder, clear_os_errors, index_files
 from autojacobin.index.manifest import SegmentRecord
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, open_segment
 from autojacobin.index.segment_writer import write_segments
@@ -85,7 +85,8 @@ def build_index(
     job = JobFolder(Path(f"{target}.building"))
     if _is_finished(target, job):
         return n
-    with locked_folder(target) as folder, job.locked(hasher, vectors=bool(keep_vectors)):
+    folder = Folder(target)
+    with folder.locked(), job.locked(hasher, vectors=bool(keep_vectors)):
         done = {chunk: records for chunk in chunks if (records := _finished_segments(job, chunk, hasher)) is not None}
         missing = [chunk for chunk in chunks if chunk not in done]
         settings = (str(job.model), str(job.path), bool(keep_vectors))
