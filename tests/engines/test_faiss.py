@@ -333,7 +333,7 @@ def test_codes_fill_a_hashing_index_in_their_order():
     [
         ((fitted("SpectralHashing"),), "SpectralHashing has none; export its codes with to_faiss"),
         (("ITQ",), "a fitted hasher is needed, got str"),
-        ((fitted("ITQ"), clustered(3, 64, 0)), "must have the 16 bits of the hasher, got 64 bits"),
+        ((fitted("ITQ"), clustered(3, 64, 0)), "the hasher has 16 bits, got codes of 64"),
         ((fitted("ITQ"), [[1, 0]]), "an Index or Codes are needed, got list"),
     ],
 )

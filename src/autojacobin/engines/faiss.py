@@ -344,10 +344,7 @@ def _inverted_lists(
         raise DataError("inverted lists are learned from the codes, got none; use kind='flat', or add codes first")
     if n < nlist:
         raise DataError(f"{nlist} lists need at least as many codes to be learned from, got {n}; ask for fewer lists")
-    coarse = faiss.IndexBinaryFlat(8 * width)
-    index = faiss.IndexBinaryIVF(coarse, 8 * width, nlist)
-    coarse.this.disown()
-    index.own_fields = True
+    index = faiss.index_binary_factory(8 * width, f"BIVF{nlist}")
     index.cp.min_points_per_centroid = 1  # FAISS would print a warning otherwise
     index.nprobe = min(nlist, chosen.get("nprobe", max(1, nlist // 16)))
     rows = np.linspace(0, n - 1, min(n, _TRAINING_CODES_PER_LIST * nlist)).astype(np.int64)

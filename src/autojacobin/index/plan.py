@@ -68,18 +68,14 @@ class Plan:
         Recall that the index saw when it learned, and its lower confidence bound (95 %); NaN without a recall.
     n_queries : int
         Number of queries it learned from.
-    probing : Probing or None
-        Which lists a query scans, for an index with lists.
+    probing, wider : Probing or None
+        Which lists a query scans, for an index with lists, and which if it is searched wider.
     lists, codes : float
         How many lists and codes a query scans, on average, as far as that is known.
-    far : tuple of two floats
-        A query whose nearest neighbour is farther than the first is searched wider, with four times the candidates and
-        in more lists. If it is farther than the second, it is searched in all lists, with 64 times the candidates.
-    central : tuple of two floats
-        Squared distances to the ``middle`` of what the index learned from. A query that is nearer than the first is
-        searched wider, too. One that is nearer than the second, where codes tell least, is compared with all vectors.
-    wider : Probing or None
-        Which lists such a query scans.
+    far, central : tuples of two floats
+        A query is searched wider if its nearest neighbour is farther than the first number of ``far``, or its squared
+        distance to the ``middle`` of what the index learned from is below the first of ``central``. Beyond the second
+        numbers, it is searched in all lists, or compared with all vectors.
     """
 
     k: int

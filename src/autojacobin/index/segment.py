@@ -53,13 +53,8 @@ class Part:
     payload: Any = None
 
     def __getitem__(self, rows: slice) -> Part:
-        return Part(
-            self.ids[rows],
-            self.codes[rows],
-            None if self.vectors is None else self.vectors[rows],
-            None if self.names is None else self.names[rows],
-            None if self.payload is None else self.payload[rows],
-        )
+        fields: dict[str, Any] = {name: None if all_ is None else all_[rows] for name, all_ in vars(self).items()}
+        return Part(**fields)
 
 
 @dataclass(frozen=True)
