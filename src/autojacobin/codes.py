@@ -274,7 +274,7 @@ def _as_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     except ValueError as error:
         raise DataError(f"{what} cannot be read as a matrix: {error}; pass rows of equal length") from error
     if matrix.ndim != 2:
-        raise DataError(f"{what} must be a matrix with one code per row, got {matrix.ndim} dimensions; reshape it")
+        raise DataError(f"{what} must be a matrix with one code per row, got {matrix.ndim}D; reshape a code to (1, -1)")
     if matrix.dtype.kind not in "biuf":
         raise DataTypeError(f"{what} must be numbers or booleans, got dtype {matrix.dtype}")
     return matrix

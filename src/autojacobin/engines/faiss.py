@@ -111,18 +111,6 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
     source : Index or Codes, optional
         Codes to fill the index with, made by this hasher. For an ``Index`` the result is wrapped into an
         ``IndexIDMap2`` with its ids.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from autojacobin import ITQ
-    >>> from autojacobin.engines import hasher_to_faiss
-    >>> X = np.random.default_rng(0).normal(size=(500, 16)).astype(np.float32)
-    >>> hasher = ITQ(n_bits=12, random_state=0).fit(X)
-    >>> index = hasher_to_faiss(hasher)
-    >>> index.add(X)
-    >>> bool((index.sa_encode(X) == hasher.encode(X).packed).all())
-    True
     """
     faiss = _faiss_package()
     transform = _as_transform(faiss, hasher)
@@ -181,17 +169,6 @@ class FaissEngine(Engine):
         Length of the codes.
     bitorder : {"little", "big"}
         Order of the bits in the bytes of the file, which does not record it: least or most significant first.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from autojacobin import Codes
-    >>> from autojacobin.engines import FaissEngine
-    >>> codes = Codes.from_bits([[0, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]])
-    >>> with tempfile.TemporaryDirectory() as folder, FaissEngine(f"{folder}/codes.faiss", n_bits=4) as engine:
-    ...     engine.write(codes, ids=[30, 20, 10])
-    ...     engine.search(codes[:1], k=2)
-    (array([[0, 3]], dtype=int32), array([[30, 20]]))
     """
 
     _noun: ClassVar[str] = "the FAISS index"

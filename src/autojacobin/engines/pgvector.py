@@ -76,12 +76,6 @@ class PgVector(Engine):
         ``real[]``.
     id_kind
         As in :class:`Engine`.
-
-    Examples
-    --------
-    >>> from autojacobin.engines import PgVector
-    >>> PgVector("postgresql://localhost/shop", "items", n_bits=64)  # doctest: +SKIP
-    PgVector(codes of 64 bits)
     """
 
     _noun: ClassVar[str] = "the table"

@@ -37,12 +37,6 @@ def connect(address: str) -> Iterator[Workers]:
     address : str
         ``local:N`` for N new processes of one thread each on this machine, which end with the block; or the address
         of a Dask scheduler, such as ``tcp://scheduler:8786``, whose workers have this library installed.
-
-    Examples
-    --------
-    >>> from autojacobin.jobs import build_index, connect
-    >>> with connect("local:4") as workers:  # doctest: +SKIP
-    ...     build_index("base/*.fbin", hasher, "my-index", workers)
     """
     local = _LOCAL.fullmatch(str(address))
     if local is None and not _SCHEDULER.fullmatch(str(address)):
