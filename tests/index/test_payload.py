@@ -7,6 +7,7 @@ import pickle
 import shutil
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -43,10 +44,11 @@ def indexed(payload=None, n=3, **options):
         tuple(ROWS),
         pa.table(COLUMNS),
         pa.RecordBatch.from_pydict(COLUMNS),
+        SimpleNamespace(to_arrow=lambda: pa.table(COLUMNS)),  # as polars has it
         pd.DataFrame({"n": pd.array([1, 2, None], dtype="Int64"), "t": ["a", None, "c"]}, index=[7, 8, 9]),
         {"n": pa.array([1, 2, None]), "t": np.array(["a", None, "c"], dtype=object)},
     ],
-    ids=["dict", "list of dicts", "tuple of dicts", "table", "record batch", "data frame", "arrays"],
+    ids=["dict", "list of dicts", "tuple of dicts", "table", "record batch", "polars", "data frame", "arrays"],
 )
 def test_every_kind_of_payload_is_the_same_table(payload):
     index = indexed(payload)

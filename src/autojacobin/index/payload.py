@@ -104,7 +104,7 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
         elif isinstance(payload, arrow.Table):
             table = payload
         elif hasattr(payload, "to_arrow"):
-            table = payload.toarrow_package()
+            table = payload.to_arrow()
         elif hasattr(payload, "iloc"):
             table = arrow.Table.from_pandas(payload, preserve_index=False)
         elif isinstance(payload, Mapping):
