@@ -261,21 +261,12 @@ def _grey(image: Any) -> npt.NDArray[np.uint8]:
 
 
 def gist(image: Any) -> npt.NDArray[np.float32]:
-    """Describe a whole picture by 960 numbers.
+    """Describe a whole picture, as in :func:`describe`, by 960 numbers.
 
-    The largest square in the middle is scaled to 128×128 pixels. Grey pictures have three equal colours.
-
-    Parameters
-    ----------
-    image : array of uint8, shape (height, width) or (height, width, 3)
-        Grey, or red, green and blue.
-
-    Returns
-    -------
-    vector : array of float32, shape (960,)
-        In the order (colour, filter, row of blocks, column of blocks). The filters go from the finest scale to the
-        coarsest with 8, 8 and 4 orientations; number j of n responds to waves that run in the direction πj/n, from the
-        x axis towards the y axis, which points down.
+    The largest square in the middle is scaled to 128×128 pixels. Grey pictures have three equal colours. The numbers
+    are in the order (colour, filter, row of blocks, column of blocks). The filters go from the finest scale to the
+    coarsest with 8, 8 and 4 orientations; number j of n responds to waves that run in the direction πj/n, from the
+    x axis towards the y axis, which points down.
     """
     square = as_square(as_picture(image), SIDE)
     colours = np.stack([square] * 3) if square.ndim == 2 else np.moveaxis(square, 2, 0)
@@ -350,22 +341,12 @@ def _low_pass(images: Floats) -> Floats:
 
 
 def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
-    """Describe the texture of a whole picture by 128 numbers.
+    """Describe the texture of a whole picture, as in :func:`describe`, by 128 numbers.
 
     The largest square in the middle is scaled to 128×128 grey pixels with values from 0 to 255. The coefficients w of
     each band are divided by 8, so that the band LL.LL.LL holds local means of the picture. Each band then gives two
-    numbers, ln(1 + mean |w|) and ln(1 + standard deviation of |w|). Without the logarithm, brightness (the lowest band)
-    would dominate the distances.
-
-    Parameters
-    ----------
-    image : array of uint8, shape (height, width) or (height, width, 3)
-        Grey, or red, green and blue.
-
-    Returns
-    -------
-    vector : array of float32, shape (128,)
-        Mean and deviation of the first band of ``BANDS``, of the second, and so on.
+    numbers, ln(1 + mean |w|) and ln(1 + standard deviation of |w|): those of the first band of ``BANDS``, of the
+    second, and so on. Without the logarithm, brightness (the lowest band) would dominate the distances.
     """
     grey = grey_levels(as_square(as_picture(image), SIDE))
     magnitudes = np.abs(split_bands(grey, LEVELS)) / 2**LEVELS

@@ -49,15 +49,13 @@ def _as_patches(pictures: npt.ArrayLike) -> npt.NDArray[np.uint8]:
 
 def mosaic(patches: npt.NDArray[np.uint8], columns: int) -> npt.NDArray[np.uint8]:
     """Arrange pictures (n, height, width, 3) row by row in one picture, with transparent gaps around them."""
-    n, height, width, _ = patches.shape
-    gap = _gap(height)
-    rows = -(-n // columns)
-    whole = np.zeros((rows * (height + gap) + gap, columns * (width + gap) + gap, 4), dtype=np.uint8)
-    for number, patch in enumerate(patches):
-        y, x = _corner(number, columns, height, width)
-        whole[y : y + height, x : x + width, :3] = patch
-        whole[y : y + height, x : x + width, 3] = 255
-    return whole
+    opaque = np.pad(patches, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=255)
+    gap = _gap(patches.shape[1])
+    tiles = np.pad(opaque, ((0, -len(patches) % columns), (gap, 0), (gap, 0), (0, 0)))
+    grid = tiles.reshape(-1, columns, *tiles.shape[1:])
+    rows, _, height, width, _ = grid.shape
+    whole = grid.swapaxes(1, 2).reshape(rows * height, columns * width, 4)
+    return np.pad(whole, ((0, gap), (0, gap), (0, 0)))
 
 
 def _draw_tiles(axes: Axes, patches: npt.NDArray[np.uint8], columns: int) -> None:
