@@ -8,7 +8,6 @@ import os
 import re
 import stat
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -129,21 +128,8 @@ def damaged(path: Path, format: str, what: str) -> FormatError:
 
 
 def _chunks(source: Source) -> Iterator[bytes]:
-    done = 0
-    with clear_read_errors(source.path), open(source.path, "rb") as packed, gzip.GzipFile(fileobj=packed) as file:
-        while True:
-            try:
-                chunk = file.read(_BYTES_PER_READ)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                reason = "a stream that breaks off" if isinstance(error, EOFError) else str(error).lower()
-                raise damaged(
-                    source.path,
-                    "gzip",
-                    f"{reason} near byte {packed.tell()} of {len(source)}, {done} bytes into what is packed",
-                ) from error
-            if not chunk:
-                return
-            done += len(chunk)
+    with clear_foreign_errors(source.path, "gzip"), gzip.open(source.path) as file:
+        while chunk := file.read(_BYTES_PER_READ):
             yield chunk
 
 
