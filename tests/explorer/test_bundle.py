@@ -190,8 +190,8 @@ def test_a_folder_without_a_run_or_with_a_damaged_one_is_reported(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "options", "message"),
     [
-        ({}, {"methods": ["ITQQ"]}, "there is no method 'ITQQ', expected some of: AutoJacoBin .chosen., "),
-        ({}, {"methods": []}, "there is no method '', expected some of"),
+        ({}, {"methods": ["ITQQ"]}, "there is no method 'ITQQ', expected one of: LSH, "),
+        ({}, {"methods": []}, "there are no methods to compare, expected at least one"),
         ({}, {"methods": ["LSH"], "wall": 0}, "wall must be an integer of at least 1, got 0"),
         ({"bits": [65]}, {"methods": ["LSH"]}, "bits must be from 1 to 64"),
         ({"k": 2000}, {"methods": ["LSH"]}, "every k must be from 1 to 1000"),
@@ -206,7 +206,7 @@ def test_wrong_use_is_reported_before_any_work(settings, options, message):
 
 def test_a_set_without_queries_is_reported():
     data = replace(small_set(), queries=small_set().queries[:0], query_patches=None)
-    with pytest.raises(DataError, match="small has no queries to choose from"):
+    with pytest.raises(DataError, match="there are no queries of small to choose from"):
         build_bundle(data, methods=["LSH"], toy=False)
 
 

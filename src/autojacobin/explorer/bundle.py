@@ -23,9 +23,8 @@ from autojacobin.evaluation import ground_truth
 from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, ranks_of, retrieve
 from autojacobin.figures.drawings import train_toy
 from autojacobin.figures.style import legend_order, style_of
-from autojacobin.hashers import Hasher, load
-from autojacobin.hashers import methods as registered_methods
-from autojacobin.reproduction.trials import CHOSEN, EVERY, SHOWN, Settings, cut, make_hasher
+from autojacobin.hashers import Hasher, find_command, load
+from autojacobin.reproduction.trials import CHOSEN, SHOWN, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES
@@ -121,9 +120,11 @@ def build_bundle(
     """
     settings = settings or explorer_settings(data)
     settings.check_against(data)
-    if not len(data.queries):
-        raise DataError(f"{data.name} has no queries to choose from, expected at least one; add some")
-    named = _as_method_names(methods)
+    if not len(data.queries) or not methods:
+        what = "methods to compare" if len(data.queries) else f"queries of {data.name} to choose from"
+        raise DataError(f"there are no {what}, expected at least one; add some")
+    given = {find_command(name, by=("name", "label")).name for name in methods}
+    named = sorted(legend_order(given), key=lambda name: name not in _RECOMMENDED)
     data, k = cut(data, settings), settings.ks[-1]
     n_wall, depth = min(len(data.queries), as_count("wall", wall)), min(settings.depth, _STOPS[-1])
     chosen = np.arange(n_wall) * len(data.queries) // n_wall
@@ -209,18 +210,6 @@ def _add_photographs(
         record["query_place"] = shares(data.query_places[row])
         record["places"] = [shares(place) for place in data.base_places[record["ids"]]]
     return small
-
-
-def _as_method_names(methods: Sequence[str]) -> list[str]:
-    """Give the names of methods, which may be given by name or label: a recommended one, then the order of legends."""
-    known = {word.lower(): one.name for one in registered_methods() for word in (one.name, one.label)}
-    given = [methods] if isinstance(methods, str) else list(methods)
-    wrong = [name for name in given if name.lower() not in known]
-    if wrong or not given:
-        others = [one.name for one in registered_methods() if one.name not in EVERY]
-        names = ", ".join((*EVERY, *others))
-        raise DataError(f"there is no method {''.join(wrong[:1])!r}, expected some of: {names}")
-    return sorted(legend_order({known[name.lower()] for name in given}), key=lambda name: name not in _RECOMMENDED)
 
 
 def _about(

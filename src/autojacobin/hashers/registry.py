@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -123,11 +123,11 @@ def find_method(name: str) -> Method:
     return _METHODS[name]
 
 
-def find_command(name: str) -> Method:
+def find_command(name: str, by: Sequence[str] = ("command", "name", "label")) -> Method:
     """Return the method that the command line calls by this name, or raise a DataError.
 
     Capitals, hyphens, underscores and spaces do not matter. A name or label of a method that is no command of another
-    is accepted too.
+    is accepted too. ``by`` says which of them count, in this order.
 
     Examples
     --------
@@ -135,12 +135,12 @@ def find_command(name: str) -> Method:
     >>> find_command("Binary_Autoencoder").command, find_command("SpectralHashing").command
     ('binaryautoencoder', 'spectral')
     """
-    for kind in ("command", "name", "label"):
+    for kind in by:
         for method in methods():
             if _letters(getattr(method, kind)) == _letters(name):
                 return method
-    commands = ", ".join(method.command for method in methods())
-    raise DataError(f"there is no method {name!r}, expected one of: {commands}")
+    known = ", ".join(getattr(method, by[0]) for method in methods())
+    raise DataError(f"there is no method {name!r}, expected one of: {known}")
 
 
 def _letters(name: str) -> str:
