@@ -3,11 +3,15 @@
 numpy.linalg.eigh computes float32 in float64, which takes twice as long, and scipy.linalg.eigh holds the GIL. So LAPACK
 is called through the pointers that SciPy exports for Cython.
 
-On a GPU, batched ``eigh`` computes all D eigenvectors, which takes 20 to 50 times as long at 960 dimensions on an H200.
+On a GPU, batched ``eigh`` computes all D eigenvectors, which takes 13 to 30 times as long at 960 dimensions on an H200.
 A tangent space needs r of them. Subspace iteration multiplies a block of r + r/4 + 32 vectors by the matrix and makes
 the block orthonormal again, over and over. Each round multiplies the error of the r-th eigenvector by the ratio of the
 first eigenvalue outside the block to the r-th one. The principal directions of the whole data set are a good start. A
 small ``eigh`` within the block gives eigenvalues and eigenvectors in the end.
+
+After two plain rounds the columns are nearly sorted by eigenvalue. From then on a round applies a polynomial of the
+matrix instead of the matrix: Chebyshev's T₂, which stays within ±1 on the eigenvalues outside the block and grows fast
+beyond them. It takes two products and reduces the error as much as four plain rounds.
 
 If the residual shows that this was not enough although the spectrum has a gap, the matrix is decomposed by ``eigh``.
 """
@@ -24,7 +28,10 @@ import numpy as np
 from autojacobin.core.arrays import namespace
 from autojacobin.core.parallel import scipy_linalg
 
-_ROUNDS, _LAST_ROUNDS = 12, 2
+_PLAIN_ROUNDS = 2
+_FILTERED_ROUNDS = 2
+_LAST_ROUNDS = 2
+_COLUMNS_AT_EDGE = 8
 _LARGEST_ANGLE = 5e-4
 _GAP = 0.1  # the space is well defined if the next eigenvalue is smaller by this share
 
@@ -90,8 +97,10 @@ def leading_eigenvectors(matrices: Any, r: int, start: Any) -> tuple[Any, Any]:
     """
     xp = namespace(matrices)
     V = xp.broadcast_to(start, (len(matrices), *start.shape))
-    for _ in range(_ROUNDS):
+    for _ in range(_PLAIN_ROUNDS):
         V = _orthonormal(xp.matmul(matrices, V))
+    for _ in range(_FILTERED_ROUNDS):
+        V = _orthonormal(_filtered(matrices, V))
     for _ in range(_LAST_ROUNDS):  # vectors beyond the rank of a matrix consist of rounding errors alone
         V = _orthonormal(V)
     images = xp.matmul(matrices, V)
@@ -110,6 +119,24 @@ def leading_eigenvectors(matrices: Any, r: int, start: Any) -> tuple[Any, Any]:
         values[again] = all_values[:, ::-1][:, :r]
         rows[again] = all_vectors.transpose(0, 2, 1)[:, ::-1][:, :r]
     return values, rows
+
+
+def _filtered(matrices: Any, V: Any) -> Any:
+    """T₂(2A/b − 1) V = 2 C (C V) − V with C = 2A/b − 1, where b estimates the smallest eigenvalue in the block."""
+    xp = namespace(V)
+    images = xp.matmul(matrices, V)
+    last = slice(-_COLUMNS_AT_EDGE, None)
+    edge = (V[:, :, last] * images[:, :, last]).sum(axis=1).mean(axis=1)
+    edge = xp.maximum(edge, xp.finfo(V.dtype).eps * xp.trace(matrices, axis1=1, axis2=2))
+    factor = (2 / xp.where(edge > 0, edge, 1))[:, None, None]
+    images *= factor
+    images -= V
+    result = xp.matmul(matrices, images)
+    result *= factor
+    result -= images
+    result *= 2
+    result -= V
+    return result
 
 
 def _orthonormal(Y: Any) -> Any:
