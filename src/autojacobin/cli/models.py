@@ -100,17 +100,9 @@ def train(
         hasher.save(model, overwrite=overwrite)
         used = {name: "none" if value is None else value for name, value in settable(hasher).items()}
         write_settings(context, model, set=used)
-    facts = {
-        "model": model,
-        "method": method,
-        "bits": hasher.n_bits,
-        "vectors": shape[0],
-        "features": shape[1],
-        "seed": seed,
-    }
-    learned_from = min(shape[0], rows or shape[0])
-    facts |= {"learned_from": learned_from, "seconds": round(seconds, 3)}
-    chosen = _chosen(hasher)
+    learned_from, chosen = min(shape[0], rows or shape[0]), _chosen(hasher)
+    facts: dict[str, Any] = {"model": model, "method": method, "bits": hasher.n_bits, "vectors": shape[0]}
+    facts |= {"features": shape[1], "seed": seed, "learned_from": learned_from, "seconds": round(seconds, 3)}
     if chosen:
         facts |= {"trained_as": hasher.trained_as, "chosen": chosen}
     number = f"{shape[0]:,}" if learned_from == shape[0] else f"{learned_from:,} of {shape[0]:,}"

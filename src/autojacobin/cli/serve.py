@@ -77,7 +77,14 @@ def serve(
     limits = Limits(**given)
     if writable and device != "cpu":
         raise wrong("--device", "a copy on a GPU can only be searched; leave --writable out, or serve on the CPU")
-    write_token = _write_token(writable, write_token_file)
+    if write_token_file is not None and not writable:
+        raise wrong("--write-token-file", "it is for a service that writes; add --writable")
+    write_token = read_token(write_token_file, WRITE_TOKEN_VARIABLE) if writable else None
+    if writable and write_token is None:
+        raise DataError(
+            "a writable service needs a token for writing, got none; put one into a file for --write-token-file or "
+            f"into {WRITE_TOKEN_VARIABLE}"
+        )
     access = Access(read_token(token_file), tuple(allow_host or ()), tuple(cors or ()), write_token)
     paths = named_paths(indexes)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
@@ -94,21 +101,6 @@ def serve(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-def _write_token(writable: bool, file: Path | None) -> str | None:
-    """Give the token for writing, which a writable service must have and another must not."""
-    if not writable:
-        if file is not None:
-            raise wrong("--write-token-file", "it is for a service that writes; add --writable")
-        return None
-    token = read_token(file, WRITE_TOKEN_VARIABLE)
-    if token is None:
-        raise DataError(
-            "a writable service needs a token for writing, got none; put one into a file for --write-token-file or "
-            f"into {WRITE_TOKEN_VARIABLE}"
-        )
-    return token
 
 
 def warm() -> None:

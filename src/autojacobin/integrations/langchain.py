@@ -120,19 +120,13 @@ class AutoJacobinVectorStore(VectorStore):
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
         """Find the ``k`` documents most similar to a vector."""
-        return [document for document, _ in self.similarity_search_with_score_by_vector(embedding, k, **kwargs)]
+        return [_document(text) for text in self._nearest(embedding, k, kwargs.get("filter"))]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
         """Find the ``k`` documents most similar to a text, with their cosine similarities."""
         words = [query] if kwargs.pop("hybrid", False) else None
         found = self._nearest(self._embedding.embed_query(query), k, kwargs.get("filter"), words)
         return [(_document(text), float(text.similarity or 0)) for text in found]
-
-    def similarity_search_with_score_by_vector(
-        self, embedding: list[float], k: int = 4, filter: DocumentFilter | None = None, **_kwargs: Any
-    ) -> list[tuple[Document, float]]:
-        """Find the ``k`` documents most similar to a vector, with their cosine similarities."""
-        return [(_document(text), float(text.similarity or 0)) for text in self._nearest(embedding, k, filter)]
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any

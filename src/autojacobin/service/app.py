@@ -171,9 +171,8 @@ class Service:
     async def _receive(self, request: Request) -> Received:
         """Read a body, if there is room. It takes its place afterwards, so that slow senders keep nobody out."""
         self._check_room()
-        headers = dict(request.scope["headers"])
-        body = await read_body(request.receive, headers, self._limits)
-        return Received(body, headers, request.scope["query_string"])
+        body = await read_body(request, self._limits)
+        return Received(body, dict(request.scope["headers"]), request.scope["query_string"])
 
     async def _list_indexes(self, _: Request) -> Response:
         limits = {name: getattr(self._limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}

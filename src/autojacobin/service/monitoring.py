@@ -75,9 +75,8 @@ class Metrics:
         vectors = GaugeMetricFamily("autojacobin_index_vectors", "Vectors in an index.", labels=["index"])
         generations = GaugeMetricFamily("autojacobin_index_generation", "State of an index.", labels=["index"])
         refreshes = CounterMetricFamily("autojacobin_index_refreshes", "New versions picked up.", labels=["index"])
-        failed = CounterMetricFamily(
-            "autojacobin_index_failed_refreshes", "New versions that could not be opened.", labels=["index"]
-        )
+        what = "New versions that could not be opened."
+        failed = CounterMetricFamily("autojacobin_index_failed_refreshes", what, labels=["index"])
         for name, served in self._indexes.served.items():
             vectors.add_metric([name], len(served.index))
             if served.index.generation is not None:

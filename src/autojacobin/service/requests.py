@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from starlette.requests import ClientDisconnect, Request
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.vectors import check_finite
@@ -54,18 +55,21 @@ class Received(NamedTuple):
         return RAW in accepted and JSON not in accepted
 
 
-async def read_body(receive: Receive, headers: dict[bytes, bytes], limits: Limits) -> bytes:
+async def read_body(request: Request, limits: Limits) -> bytes:
     """Read a body to its end."""
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+    headers = request.headers
+    if headers.get("content-encoding", "identity").lower() != "identity":
         detail = "a body must not be compressed, got one with a Content-Encoding; send it without"
         raise Problem(415, "unsupported-media-type", detail)
-    if int(headers.get(b"content-length", b"0")) > limits.body_bytes:  # h11 has checked that it is a number
-        raise _too_large(limits, expects_continue=b"expect" in headers)
+    if int(headers.get("content-length", 0)) > limits.body_bytes:  # h11 has checked that it is a number
+        raise _too_large(limits, expects_continue="expect" in headers)
     try:
-        return await asyncio.wait_for(_read_parts(receive, limits), limits.body_seconds)
+        return await asyncio.wait_for(_read_parts(request, limits), limits.body_seconds)
     except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
         detail = f"a body must arrive within {limits.body_seconds:g} s, got less than all of it; send it faster"
         raise Problem(408, "slow-body", detail, {"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise hung_up() from None
 
 
 async def client_gone(receive: Receive) -> None:
@@ -228,19 +232,14 @@ def as_ids(name: str, ids: list[Any], kind: str | None) -> list[Any]:
         raise invalid(f"{name} must be UUIDs, got something else; write them in full") from None
 
 
-async def _read_parts(receive: Receive, limits: Limits) -> bytes:
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise hung_up()
-        part, more = message.get("body", b""), message.get("more_body", False)
+async def _read_parts(request: Request, limits: Limits) -> bytes:
+    parts, size = list[bytes](), 0
+    async for part in request.stream():
         size += len(part)
         if size > limits.body_bytes:
             raise _too_large(limits, expects_continue=False)
         parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def _too_large(limits: Limits, *, expects_continue: bool) -> Problem:
