@@ -10,7 +10,15 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from autojacobin.cli.console import output, print_json, print_sentence, print_table, progress_bar, stoppable
+from autojacobin.cli.console import (
+    output,
+    print_facts,
+    print_json,
+    print_sentence,
+    print_table,
+    progress_bar,
+    stoppable,
+)
 from autojacobin.cli.options import DataFolder
 from autojacobin.datasets import CATALOGUE, Entry, VectorSet, data_folder, fetch_set, is_here, load_set
 
@@ -29,18 +37,21 @@ def list_sets(data: DataFolder = None) -> None:
 
     Example: autojacobin data list
     """
-    entries = {entry: is_here(entry.name, data) for entry in CATALOGUE.values()}
+    sets: list[dict[str, Any]] = [
+        {"name": entry.name, "kind": entry.kind, "sizes": _sizes(entry)}
+        | {"download": entry.download, "licence": entry.licence, "here": is_here(entry.name, data)}
+        for entry in CATALOGUE.values()
+    ]
     if output.as_json:
-        print_json([_facts(entry, here) for entry, here in entries.items()])
+        print_json(sets)
         return
     table = Table(box=None, pad_edge=False)
-    for title in ("name", "kind", "train/base/queries × dim.", "download", "licence", "here"):
-        right = title.startswith(("train", "download"))
-        table.add_column(title, justify="right" if right else "left", no_wrap=title != "licence")
-    for entry, here in entries.items():
-        table.add_row(entry.name, entry.kind, _sizes(entry), entry.download, entry.licence, "yes" if here else "no")
+    for title in sets[0]:
+        table.add_column(title, no_wrap=title != "licence")
+    for facts in sets:
+        table.add_row(*map(str, (facts | {"here": "yes" if facts["here"] else "no"}).values()))
     print_table(table)
-    typer.echo(f"Fetched sets are kept in {data_folder(data)}.")
+    typer.echo(f"Sizes are train / base / queries × width. Fetched sets are kept in {data_folder(data)}.")
 
 
 @app.command()
@@ -55,10 +66,9 @@ def fetch(
     kept = "complete files are kept, and the same command fetches the others"
     with stoppable(kept), progress_bar() as progress:
         found = fetch_set(name, data, progress)
-    facts = {"name": name, **_parts_of(found)}
     sizes = f"{len(found.train):,} to learn from, a base of {len(found.base):,}, {len(found.queries):,} queries"
     sentence = f"{name} is here: {sizes}, {found.base.shape[1]} values each"
-    print_sentence(sentence, facts)
+    print_sentence(sentence, {"name": name, **_parts_of(found)})
 
 
 @app.command()
@@ -71,14 +81,8 @@ def info(
     Example: autojacobin data info digits
     """
     found = load_set(name, data)
-    about = {"source": found.source, "licence": found.licence, "citation": found.citation}
-    if output.as_json:
-        print_json({"name": found.name, "holds": found.description, **_parts_of(found), **about})
-        return
-    lines = {"name": found.name, "holds": found.description}
-    lines |= {part.replace("_", " "): _describe(array) for part, array in _arrays(found).items()}
-    for title, text in {**lines, **about}.items():
-        typer.echo(f"{title:<15}{text or 'not known'}")
+    about = {name: getattr(found, name) or None for name in ("source", "licence", "citation")}
+    print_facts({"name": found.name, "holds": found.description, **_parts_of(found), **about})
 
 
 @app.command()
@@ -121,30 +125,15 @@ def _sizes(entry: Entry) -> str:
     if not split.base:
         return f"split by photo × {entry.dimension}"
     train = entry.rows - split.base - split.queries if split.train is None else split.train
-    return " / ".join(map(_shorten, (train or split.base, split.base, split.queries))) + f" × {entry.dimension}"
-
-
-def _facts(entry: Entry, here: bool) -> dict[str, Any]:
-    facts = {"name": entry.name, "kind": entry.kind, "sizes": _sizes(entry), "download": entry.download}
-    return {**facts, "licence": entry.licence, "here": here}
-
-
-def _arrays(found: VectorSet) -> dict[str, Any]:
-    return {part: array for part in _PARTS if (array := getattr(found, part)) is not None}
+    return f"{train or split.base:,} / {split.base:,} / {split.queries:,} × {entry.dimension}"
 
 
 def _parts_of(found: VectorSet) -> dict[str, Any]:
-    return {part: {"shape": list(a.shape), "type": str(a.dtype)} for part, a in _arrays(found).items()}
-
-
-def _shorten(count: int) -> str:
-    for unit, letter in ((10**6, "M"), (10**3, "k")):
-        if count % unit == 0:
-            return f"{count // unit}{letter}"
-    return f"{count:,}"
-
-
-def _describe(array: Any) -> str:
-    first = np.asarray(array[:_FIRST_ROWS])
-    shape = " × ".join(f"{length:,}" for length in array.shape)
-    return f"{shape} {array.dtype}, the first {len(first):,} from {first.min():.6g} to {first.max():.6g}"
+    """Shape, type and range of the first values of each part."""
+    facts: dict[str, Any] = {}
+    for part in _PARTS:
+        if (array := getattr(found, part)) is not None:
+            first = np.asarray(array[:_FIRST_ROWS])
+            values = f"from {first.min():.6g} to {first.max():.6g} in the first {len(first):,}"
+            facts[part] = {"shape": list(array.shape), "type": str(array.dtype), "values": values}
+    return facts
