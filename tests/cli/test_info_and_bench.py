@@ -32,7 +32,6 @@ def test_info_describes_each_kind_of_file(done, digits, fitted, folder):
     assert told["model"]["parameters"] == {"n_iter": 50}
     assert (told["model"]["method"], told["model"]["bits"], told["model"]["features"]) == ("ITQ", 16, 64)
     assert (told["codes.npz"]["codes"], told["codes.npz"]["bits"]) == (600, 16)
-    assert told["codes.npz"]["share_of_ones"] == round(float(fitted.transform(digits.base).mean()), 4)
     assert told["my-index"]["vectors"] == 600
     assert (told["set.hdf5::test"]["vectors"], told["set.hdf5::test"]["type"]) == (40, "float32")
     shown = done("info", "queries.npy").out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -21,9 +21,6 @@ from autojacobin.cli.console import (
 )
 from autojacobin.cli.options import DataFolder
 from autojacobin.datasets import CATALOGUE, Entry, VectorSet, data_folder, fetch_set, is_here, load_set
-
-if TYPE_CHECKING:
-    from autojacobin.datasets.pictures import BuiltSet
 
 app = typer.Typer(help="List, fetch and build data sets.", no_args_is_help=True)
 
@@ -105,19 +102,14 @@ def build(
 
     with progress_bar() as progress:
         built = build_set(images, out, descriptor, seed=seed, limit=limit, progress=progress)
-    if output.as_json:
-        skipped = [{"picture": str(name), "why": why} for name, why in built.skipped]
-        print_json({"folder": built.folder, "descriptor": built.descriptor, **built.vectors, "skipped": skipped})
-    elif not output.quiet:
-        _report(built)
-
-
-def _report(built: BuiltSet) -> None:
     parts = (f"{part} {built.vectors[part]:,} from {built.pictures[part]:,}" for part in built.vectors)
-    typer.echo(f"Wrote {built.folder}: {built.descriptor} vectors, {', '.join(parts)} pictures.")
+    lines = [f"Wrote {built.folder}: {built.descriptor} vectors, {', '.join(parts)} pictures."]
     if built.skipped:
-        typer.echo(f"{len(built.skipped)} were skipped; {built.folder / 'build.json'} says why.")
-    typer.echo(f"Look at it with: autojacobin data info {shlex.quote(str(built.folder.absolute()))}")
+        lines.append(f"{len(built.skipped)} were skipped; {built.folder / 'build.json'} says why.")
+    lines.append(f"Look at it with: autojacobin data info {shlex.quote(str(built.folder.absolute()))}")
+    skipped = [{"picture": str(name), "why": why} for name, why in built.skipped]
+    facts = {"folder": built.folder, "descriptor": built.descriptor, **built.vectors, "skipped": skipped}
+    print_sentence("\n".join(lines), facts)
 
 
 def _sizes(entry: Entry) -> str:

@@ -85,14 +85,7 @@ def _codes(path: Path) -> dict[str, Any]:
     from autojacobin.codes import Codes
 
     codes = Codes.load(path)
-    ones = float(codes[:_FIRST_ROWS].to_bits().mean()) if len(codes) else None
-    return {
-        "kind": "codes",
-        "codes": len(codes),
-        "bits": codes.n_bits,
-        "share_of_ones": None if ones is None else round(ones, 4),
-        "bytes": path.stat().st_size,
-    }
+    return {"kind": "codes", "codes": len(codes), "bits": codes.n_bits, "bytes": path.stat().st_size}
 
 
 def _vectors(name: str) -> dict[str, Any]:

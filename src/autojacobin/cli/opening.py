@@ -286,19 +286,15 @@ def _read_ids(path: str, kind: str | None) -> Ids:
         found = found.reshape(-1)
     else:
         text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
-        return as_ids(_words(text, kind, path), kind)
+        return as_ids(_lines(text, path), kind)
     if found.dtype.kind in "iu" and kind in (None, "integer"):
         return found
     words = [str(uuid.UUID(bytes=id) if kind == "uuid" and isinstance(id, bytes) else id) for id in found.tolist()]
     return as_ids(words, kind or "string")  # in a file with types, text is text, also if it consists of digits
 
 
-def _words(text: str, kind: str | None, path: str) -> list[str]:
-    """Ids in a text: whole numbers, of which several may be on a line, or else lines."""
-    words = text.split()
-    if kind != "string" and all(word.isdigit() if kind == "integer" else _is_usual_number(word) for word in words):
-        return words
-    lines = [line.strip() for line in text.rstrip().split("\n")] if words else []
+def _lines(text: str, path: str) -> list[str]:
+    lines = [line.strip() for line in text.rstrip().split("\n")] if text.strip() else []
     if "" in lines:
         raise DataError(
             f"the ids in {path} have an empty line, number {lines.index('') + 1}, expected an id on each; remove the "
