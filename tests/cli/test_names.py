@@ -206,7 +206,7 @@ WRONG = [
     ((*BUILD, "--payload", "facts.txt"), 2, "must end in one of .parquet"),
     ((*BUILD, "--payload", "missing.csv"), 1, "cannot read missing.csv: there is no such file"),
     ((*BUILD, "--payload", "broken.parquet"), 1, "broken.parquet cannot be read"),
-    ((*BUILD, "--ids", "two.parquet"), 1, "expected PATH::COLUMN with one of size, lang"),
+    ((*BUILD, "--ids", "two.parquet"), 1, "expected two.parquet::COLUMN with one of size, lang"),
     ((*BUILD, "--ids", "two.parquet::weight"), 1, "got no column 'weight'"),
     ((*BUILD, "--ids", "nulls.parquet"), 1, "every vector needs an id, got 1 nulls"),
     (("export", "milvus", "named", "codes.db", "--collection", "c"), 1, "Milvus takes integers as ids here"),

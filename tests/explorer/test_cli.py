@@ -48,8 +48,8 @@ def test_wrong_use_is_reported_in_one_sentence(tmp_path, monkeypatch, capsys):
         (["--set", "digits", "--methods", "itq,nothing"], "there is no method 'nothing'"),
         (["--set", "digits", "--static", str(tmp_path / "taken")], "holds other files, such as notes.txt"),
         ([str(tmp_path)], "holds no finished run"),
-        ([str(tmp_path), "--bits", "8", "--train", "9"], "a finished run has its own set and settings, got"),
-        ([str(tmp_path), "--set", "digits"], "and --set; leave out one or the other"),
+        ([str(tmp_path), "--bits", "8", "--train", "9"], "a finished run has its own settings, got"),
+        ([str(tmp_path), "--set", "digits"], "and --set; leave out either"),
     ):
         code, _, told = run(monkeypatch, capsys, *arguments, *(["--port", "0"] * ("--static" not in arguments)))
         assert code == 1

@@ -304,7 +304,7 @@ def test_what_cannot_be_added_is_an_error_that_changes_nothing(tmp_path, argumen
     [
         (lambda store: store.search([[1.0, 0.0]], 0), "k must be an integer of at least 1, got 0"),
         (lambda store: store.search([[0.0, 0.0]], 1), "the vector in row 0 is zero, so it has no direction"),
-        (lambda store: store.search([[1.0, 0.0]], 1, ["a"]), "filter must be a dict of metadata, .* got list"),
+        (lambda store: store.search([[1.0, 0.0]], 1, ["a"]), "filter must be a dict, .* got list"),
         (lambda store: store.search([[1.0, 0.0]], 1, "price < 3"), "names the field 'price', which no text has"),
         (lambda store: store.search([[1.0, 0.0]], 1, ""), "where must be a condition of 1 to 10,000 characters"),
         (lambda store: store.search([[1.0, 0.0, 2.0]], 1), "features"),
@@ -362,7 +362,7 @@ def test_a_filter_with_dicts_in_dicts_has_a_limit():
 def test_a_field_with_values_of_several_types_is_for_a_function():
     store = TextStore()
     store.add(["a", "b"], [[1.0, 0.0], [0.0, 1.0]], [{"page": 1}, {"page": "iv"}], ["a", "b"])
-    with pytest.raises(DataError, match="the field 'page', which has values of several types; pass a function"):
+    with pytest.raises(DataError, match="compares 'page', which has several types; pass a function"):
         store.matching({"page": 1})
     assert store.matching(lambda text: text.metadata["page"] == 1) == ["a"]
 

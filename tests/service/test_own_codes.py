@@ -126,7 +126,7 @@ def test_what_is_served_shows_the_bit_order(client):
         ({"codes": ["AAAA"], "bitorder": "middle"}, "bitorder is not accepted: invalid enum value 'middle'"),
         ({"codes": ["AAAA"], "rerank": True}, "keeps no vectors to re-rank by"),
         ({"codes": ["AAAA"], "recall": 0.9}, "keeps no vectors to re-rank by"),
-        ({"codes": ["AAAA"], "distance": "asymmetric"}, "compares codes with real values, got codes"),
+        ({"codes": ["AAAA"], "distance": "asymmetric"}, "is for real values, got codes"),
         ({"vectors": [[0.0] * N_BITS]}, "holds codes that were made elsewhere, got vectors; send codes"),
         ({"vectors": [[0.0]], "distance": "asymmetric"}, "must be a list of 21 numbers"),
     ],
@@ -138,7 +138,7 @@ def test_what_is_no_code_of_the_index_is_refused(address, change, words):
 
 
 def test_there_is_nothing_to_encode_with(address, client):
-    with pytest.raises(ServiceError, match="so there is nothing to encode vectors with"):
+    with pytest.raises(ServiceError, match="so it cannot encode vectors"):
         client.encode(np.zeros((1, N_BITS)), index="big")
     with pytest.raises(ServiceError, match=r"Autojacobin-Shape: ROWS,3 with 1 to 64 rows, got '1,4'"):
         client.search(codes=np.zeros((1, 4), dtype=np.uint8), index="big")

@@ -136,9 +136,7 @@ def encode(
     """
     check_output(codes, "CODES", overwrite, inputs=[str(model), vectors])
     if bitorder == "big" and codes.suffix.lower() == ".npz":
-        raise wrong(
-            "--bitorder", "an .npz file has the bit order of Codes.load, little; leave it out, or write another format"
-        )
+        raise wrong("--bitorder", "an .npz file has the bit order of Codes.load; leave it out, or write .npy")
     hasher = load_model(model)
     _move_to(hasher, device)
     with progress_bar() as progress, opened(vectors, format) as matrix:
@@ -246,9 +244,6 @@ def _sample(names: list[str], most: int | None, seed: int, format: str | None, p
     from autojacobin.jobs.inputs import draw_sample, survey
 
     if format is not None or any(name == STREAM or split_part(name)[1] is not None for name in names):
-        raise wrong(
-            "--sample",
-            "rows are drawn from whole files whose names show their format; leave out -, ::PART and --format",
-        )
+        raise wrong("--sample", "rows are drawn from whole files; leave out -, ::PART and --format")
     n = survey(names).rows
     return draw_sample(names, n if most is None else min(most, n), random_state=seed, progress=progress)

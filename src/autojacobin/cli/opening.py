@@ -138,9 +138,7 @@ def blocks_for(hasher: Hasher, file: Vectors, rows: int | None = None) -> Iterat
     if n_bits is None or not isinstance(hasher, OwnCodes):
         return blocks
     if n_bits != hasher.n_bits:
-        raise DataError(
-            f"the codes of the index have {hasher.n_bits} bits, got codes of {n_bits} bits in {file.path}; give others"
-        )
+        raise DataError(f"the codes of the index have {hasher.n_bits} bits, got codes of {n_bits} bits in {file.path}")
     return (Codes(block, n_bits).to_packed(hasher.bitorder) for block in blocks)
 
 
@@ -167,9 +165,7 @@ def open_index(path: Path) -> Index:
     from autojacobin.index.index import Index
 
     if path.is_file():
-        raise StorageError(
-            f"{path} is a file, expected the folder of an index; give the index first, then vectors or queries"
-        )
+        raise StorageError(f"{path} is a file, expected the folder of an index; give the index first")
     return Index.open(path)
 
 
@@ -296,10 +292,7 @@ def _read_ids(path: str, kind: str | None) -> Ids:
 def _lines(text: str, path: str) -> list[str]:
     lines = [line.strip() for line in text.rstrip().split("\n")] if text.strip() else []
     if "" in lines:
-        raise DataError(
-            f"the ids in {path} have an empty line, number {lines.index('') + 1}, expected an id on each; remove the "
-            "line, or fill it in"
-        )
+        raise DataError(f"the ids in {path} have an empty line, number {lines.index('') + 1}, expected an id on each")
     return lines
 
 
@@ -312,9 +305,7 @@ def _id_column(path: Path, column: str | None) -> npt.NDArray[Any]:
         if column is None and len(names) == 1:
             return names
         what = f"got no column {column!r}" if column else "got none named"
-        raise DataError(
-            f"the ids must be one column of {path}, {what}, expected PATH::COLUMN with one of {', '.join(names)}"
-        )
+        raise DataError(f"the ids must be one column, {what}, expected {path}::COLUMN with one of {', '.join(names)}")
 
     found = _read_table(path, choose).column(0)
     if found.null_count:
@@ -343,6 +334,4 @@ def _read_table(path: Path, choose: Callable[[list[str]], list[str] | None] = la
         table = dataset.dataset(path, format=_TABLES[path.suffix.lower()])
         return table.to_table(choose(table.schema.names))
     except (OSError, arrow.ArrowException) as error:
-        raise FormatError(
-            f"{path} cannot be read: {reason_of(error)}; give a file of the format that its ending names"
-        ) from None
+        raise FormatError(f"{path} cannot be read: {reason_of(error)}; look at its format") from None

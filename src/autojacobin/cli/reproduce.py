@@ -160,9 +160,7 @@ def _check_demo_folder(folder: Path) -> None:
     """Raise if a demo would replace a model or an index that no demo has made."""
     made = [folder / name for name in ("model.safetensors", "index") if (folder / name).exists()]
     if made and not (folder / "results.json").exists():
-        raise StorageError(
-            f"the demo would replace {made[0]}, which no demo has made; choose another folder with --out"
-        )
+        raise StorageError(f"this would replace {made[0]}, which no demo has made; choose another folder with --out")
 
 
 def _index_on_disk(hasher: Hasher, data: VectorSet, folder: Path, progress: Progress) -> Index:

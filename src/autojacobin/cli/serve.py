@@ -162,9 +162,7 @@ def explore(
     options = {"--set": name, "--bits": bits, "--neighbours": neighbours, "--train": train}
     given = [option for option, value in options.items() if value is not None]
     if run is not None and given:
-        raise DataError(
-            f"a finished run has its own set and settings, got {run} and {', '.join(given)}; leave out one or the other"
-        )
+        raise DataError(f"a finished run has its own settings, got {run} and {', '.join(given)}; leave out either")
     chosen, settings = open_run(run, data) if run is not None else (load_set(name or "photos", data), None)
     settings = settings or explorer_settings(chosen, bits=bits, k=neighbours, training_points=train)
     models = {} if run is None else kept_models(run)

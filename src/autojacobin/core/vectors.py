@@ -37,9 +37,7 @@ def as_matrix(X: Any, name: str, argument: str = "X") -> Any:
     if namespace(array) is np:
         array = _as_numpy(array, name, argument)
     if array.dtype.kind == "c":
-        raise DataTypeError(
-            f"Complex data not supported: {name} takes real numbers, got {array.dtype}; pass {argument}.real"
-        )
+        raise DataTypeError(f"Complex data not supported: {name} takes real numbers; pass {argument}.real")
     if array.ndim != 2:
         hint = f"{argument}.reshape(1, -1) if it is one vector, {argument}.reshape(-1, 1) if it is one feature"
         if array.ndim > 2:

@@ -62,15 +62,11 @@ class AutoJacobinDocumentStore:
         if policy != DuplicatePolicy.OVERWRITE:
             there = {text.id for text in self._store.get([document.id for document in documents])}
             if there and policy != DuplicatePolicy.SKIP:
-                raise DuplicateDocumentError(
-                    f"there is a document with the id {min(there)!r} already; write with another policy"
-                )
+                raise DuplicateDocumentError(f"a document with the id {min(there)!r} exists; use another policy")
             documents = [document for document in documents if document.id not in there]
         for document in documents:
             if document.embedding is None:
-                raise DataError(
-                    f"the document {document.id!r} has no embedding; run an embedder on the documents first"
-                )
+                raise DataError(f"the document {document.id!r} has no embedding; run an embedder on it first")
         self._store.add(
             [document.content for document in documents],  # type: ignore[misc]
             [document.embedding for document in documents],

@@ -75,6 +75,4 @@ def field_column(name: str, metadatas: Sequence[Mapping[str, Any]], shown: str) 
     try:
         return arrow.array([metadata.get(name) for metadata in metadatas])
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError) as error:
-        raise DataError(
-            f"{shown} compares the field {name!r:.60}, which has values of several types; pass a function instead"
-        ) from error
+        raise DataError(f"{shown} compares {name!r:.60}, which has several types; pass a function instead") from error

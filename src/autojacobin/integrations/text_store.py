@@ -338,9 +338,7 @@ class TextStore:
             condition = as_condition(filter)
             own = [name for name in own if name not in (TEXT, METADATA)]  # a dict speaks of metadata alone
         else:
-            raise DataTypeError(
-                f"filter must be a dict of metadata, a function or a condition, got {type(filter).__name__}"
-            )
+            raise DataTypeError(f"filter must be a dict, a function or a condition, got {type(filter).__name__}")
         return condition, [name for name in condition.columns if find_column(own, name) is None]
 
 
@@ -388,9 +386,7 @@ def _as_json(metadata: Mapping[str, Any], id: str) -> str:
     try:
         return json.dumps(dict(metadata), ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"the metadata of {id!r} cannot be written as JSON: {error}; give strings, numbers, lists and dicts"
-        ) from error
+        raise DataError(f"the metadata of {id!r} cannot be written as JSON: {error}; give other values") from error
 
 
 def _schema(columns: Mapping[str, type]) -> pyarrow.Schema:

@@ -60,10 +60,7 @@ class Access:
                     "make one with: openssl rand -hex 32"
                 )
         if self.write_token is not None and self.write_token == self.token:
-            raise DataError(
-                "the token for writing must differ from the one for reading, got the same twice; "
-                "make another with: openssl rand -hex 32"
-            )
+            raise DataError("the token for writing must differ from the one for reading, got the same; make another")
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
                 raise DataError(f"an origin must look like https://example.org, got {origin!r}; name each one")

@@ -122,9 +122,7 @@ class Calls:
             If there are ``columns``: those of each neighbour of each query, and None where there is no neighbour.
         """
         if sum(given is not None for given in (vectors, codes, ids)) != 1:
-            raise DataError(
-                "a search is for vectors, for codes or for ids, got several or none; pass exactly one of them"
-            )
+            raise DataError("a search is for vectors, for codes or for ids, got several or none; pass one of them")
         packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
         options = _without_none(
             index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes,
@@ -328,10 +326,7 @@ def _floats(vectors: Any) -> npt.NDArray[np.float32]:
     except (ValueError, TypeError) as error:
         raise DataError(f"vectors must be a matrix of numbers, got something else: {error}") from error
     if matrix.ndim != 2:
-        raise DataError(
-            f"vectors must be a matrix with one vector per row, got {matrix.ndim} dimension(s); "
-            "reshape one vector with X.reshape(1, -1)"
-        )
+        raise DataError(f"vectors must be a matrix, got {matrix.ndim} dimension(s); reshape one by X.reshape(1, -1)")
     return matrix
 
 
@@ -341,9 +336,7 @@ def _packed(codes: Any, bitorder: BitOrder | None) -> tuple[npt.NDArray[np.uint8
         return codes.to_packed("little"), "little"
     matrix = np.asarray(codes)
     if matrix.dtype != np.uint8 or matrix.ndim != 2:
-        raise DataError(
-            f"codes must be Codes, or bytes (uint8) with one code per row, got {matrix.dtype} of shape {matrix.shape}"
-        )
+        raise DataError(f"codes must be Codes or bytes, a row for each, got {matrix.dtype} of shape {matrix.shape}")
     return matrix, bitorder
 
 

@@ -112,9 +112,7 @@ class Requests:
         request = self._read(received, messages.EncodeRequest, messages.EncodeOptions)
         served = self.find_index(request.index)
         if served.own_codes is not None:
-            raise invalid(
-                f"{served.name} holds codes that were made elsewhere, so there is nothing to encode vectors with"
-            )
+            raise invalid(f"{served.name} holds codes that were made elsewhere, so it cannot encode vectors")
         if isinstance(request, messages.EncodeRequest):
             return Operation(served, _read_matrix(request.vectors, width_of(served.index))), request
         return Operation(served, self._raw_rows(received, served)), request
@@ -174,9 +172,7 @@ class Requests:
         if own is None and vectors is None:
             raise invalid(f"{served.name} encodes vectors itself, got codes; send vectors")
         if distance == "asymmetric" and vectors is None:
-            raise invalid(
-                "the asymmetric distance compares codes with real values, got codes; send vectors, a value for each bit"
-            )
+            raise invalid("the asymmetric distance is for real values, got codes; send vectors, a value for each bit")
         if vectors is not None and (own is None or distance == "asymmetric"):
             return _read_matrix(vectors, width_of(served.index, distance))
         if codes is None:
