@@ -16,24 +16,16 @@ from autojacobin.cli.opening import load_model, opened
 from autojacobin.cli.outputs import check_output, report_output, write_neighbours
 from autojacobin.core.parallel import Progress
 
-app = typer.Typer(
-    help="Encode, build, search and find true neighbours in many files, with many processes or machines.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Work on many files with many processes or machines.", no_args_is_help=True)
 
 _ROWS = 2**20
 _TRUTH_ENDINGS = (".npy", ".ivecs", ".ibin", ".npz", ".csv")
 
-_Inputs = Annotated[
-    list[str],
-    typer.Argument(metavar="INPUTS", help="Files of vectors: paths, patterns in quotes, or addresses such as s3://…."),
-]
+_Inputs = Annotated[list[str], typer.Argument(metavar="INPUTS", help="Files of vectors: paths, patterns or addresses.")]
 _Cluster = Annotated[
-    str, typer.Option("--cluster", metavar="ADDRESS", help="local:N for N processes here, or tcp://scheduler:8786.")
+    str, typer.Option("--cluster", metavar="ADDRESS", help="local:N for N processes, or tcp://scheduler:8786.")
 ]
-_Rows = Annotated[
-    int, typer.Option("--rows", min=1, help="Vectors per task and segment, rounded up to whole blocks of 65,536.")
-]
+_Rows = Annotated[int, typer.Option("--rows", min=1, help="Vectors per task, rounded up to blocks of 65,536.")]
 
 
 @app.command()
@@ -122,9 +114,7 @@ def truth(
     context: typer.Context,
     base: _Inputs,
     queries: options.QueriesPath,
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help=f"Ids to write: {', '.join(_TRUTH_ENDINGS)}; nearest first.")
-    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help=f"Ids to write: {', '.join(_TRUTH_ENDINGS)}.")],
     k: options.K = 100,
     cluster: _Cluster = "local:2",
     rows: _Rows = _ROWS,

@@ -84,13 +84,9 @@ def info(
 
 @app.command()
 def build(
-    images: Annotated[
-        Path, typer.Argument(metavar="IMAGES", help="Folder of pictures; those in subfolders count too.")
-    ],
+    images: Annotated[Path, typer.Argument(metavar="IMAGES", help="Folder of pictures, with its subfolders.")],
     out: Annotated[Path, typer.Argument(metavar="SET", help="Folder for the set; it must not exist, or be empty.")],
-    descriptor: Annotated[
-        Literal["sift", "gist", "wavelet"], typer.Option(help="What is computed from each picture.")
-    ] = "sift",
+    descriptor: Annotated[Literal["sift", "gist", "wavelet"], typer.Option(help="What to compute.")] = "sift",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Most vectors per picture.")] = None,
 ) -> None:

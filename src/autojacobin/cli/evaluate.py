@@ -33,31 +33,21 @@ _SHARE_RETRIEVED = 100  # the paper retrieves one in a hundred of the base
 
 
 def evaluate(
-    path: Annotated[
-        Path, typer.Argument(metavar="MODEL_OR_INDEX", help="Model that `train` wrote, or folder of an index.")
-    ],
+    path: Annotated[Path, typer.Argument(metavar="MODEL_OR_INDEX", help="Model, or folder of an index.")],
     queries: options.QueriesPath,
-    base: Annotated[
-        str | None, typer.Option("--base", metavar="VECTORS", help="Vectors to search among; an index has its own.")
-    ] = None,
+    base: Annotated[str | None, typer.Option(metavar="VECTORS", help="Vectors to search among, for a model.")] = None,
     truth: Annotated[
-        str | None,
-        typer.Option("--truth", metavar="FILE", help="True neighbours, one row of ids per query; computed by default."),
+        str | None, typer.Option(metavar="FILE", help="True neighbours, one row of ids per query.")
     ] = None,
     counted: Annotated[
         list[int] | None,
         typer.Option(
-            "-k",
-            min=1,
-            metavar="N",
-            help="True neighbours per query; may be given several times. By default 10, for a model 1, 10 and 100.",
+            "-k", min=1, metavar="N", help="True neighbours per query; by default 10, or 1, 10 and 100 for a model."
         ),
     ] = None,
     measures: Annotated[
         list[str] | None,
-        typer.Option(
-            "--measure", metavar="NAME", help="Measure to print, such as recall@10, precision@5, m-recall@100, map@100."
-        ),
+        typer.Option("--measure", metavar="NAME", help="Measure, such as recall@10, m-recall@100 or map@100."),
     ] = None,
     distance: options.ByDistance = None,
     candidates: options.Candidates = None,
@@ -117,13 +107,7 @@ def evaluate(
 
 
 def _from_model(
-    path: Path,
-    asked: Vectors,
-    base: str,
-    wanted: _Wanted,
-    distance: str | None,
-    device: str,
-    progress: Progress,
+    path: Path, asked: Vectors, base: str, wanted: _Wanted, distance: str | None, device: str, progress: Progress
 ) -> _Found:
     from autojacobin.evaluation import ground_truth
     from autojacobin.search.distances import DISTANCES, as_distance

@@ -35,7 +35,7 @@ def faiss(
     destination: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
     kind: Annotated[
         Literal["flat", "ivf", "hnsw", "hasher"],
-        typer.Option(help="flat is exact; ivf and hnsw are faster and may miss some; hasher also encodes."),
+        typer.Option(help="flat is exact, ivf and hnsw are not; hasher also encodes."),
     ] = "flat",
     bitorder: BitOrderOption = "little",
     overwrite: Overwrite = False,

@@ -24,14 +24,10 @@ app = typer.Typer(help="Make, change, check and repair indexes on disk.", no_arg
 
 _NewIndex = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; it must not exist, or be empty.")]
 _IDS_HELP = "text with one per line, .npy, x.parquet::COLUMN, or -."
-_Ids = Annotated[
-    str | None,
-    typer.Option("--ids", metavar="FILE", help=f"An id for each vector, whole numbers or names: {_IDS_HELP}"),
-]
+_Ids = Annotated[str | None, typer.Option("--ids", metavar="FILE", help=f"An id for each vector: {_IDS_HELP}")]
 _Listed = Annotated[str | None, typer.Option("--ids", metavar="FILE", help=f"File of ids: {_IDS_HELP}")]
 _Payload = Annotated[
-    Path | None,
-    typer.Option("--payload", metavar="FILE", help="Columns to keep with the vectors: .parquet, .csv, .jsonl, .arrow."),
+    Path | None, typer.Option("--payload", metavar="FILE", help="Columns to keep: .parquet, .csv, .jsonl, .arrow.")
 ]
 _IdKind = Annotated[
     Literal["integer", "string", "uuid"] | None,
@@ -60,7 +56,7 @@ def build(
     partitions: options.Partitions = None,
     metric: Annotated[
         options.Metric | None,
-        typer.Option("--metric", metavar="NAME", help="How vectors are compared; by default as the model was trained."),
+        typer.Option("--metric", metavar="NAME", help="How vectors are compared; a model knows it."),
     ] = None,
     format: options.Format = None,
 ) -> None:
@@ -98,11 +94,10 @@ def create(
     context: typer.Context,
     index: _NewIndex,
     codes: Annotated[
-        list[str] | None,
-        typer.Option("--codes", metavar="FILE", help="Packed codes, a row of bytes each; may be given several times."),
+        list[str] | None, typer.Option("--codes", metavar="FILE", help="Packed codes, a row of bytes each.")
     ] = None,
     bits: Annotated[
-        int | None, typer.Option("--bits", "-b", min=1, help="Length of a code; by default 8 times the bytes of a row.")
+        int | None, typer.Option("--bits", "-b", min=1, help="Length of a code; by default all bits of a row.")
     ] = None,
     bitorder: options.BitOrderOption = "little",
     ids: _Ids = None,
@@ -175,15 +170,11 @@ def _read_new_ids(ids: str | None, kind: str | None, known: str | None = None) -
 @app.command()
 def add(
     index: options.IndexPath,
-    vectors: Annotated[
-        list[str], typer.Argument(metavar="VECTORS", help="Files of vectors, each a path, PATH::PART, or -.")
-    ],
+    vectors: Annotated[list[str], typer.Argument(metavar="VECTORS", help="Files of vectors, PATH::PART, or -.")],
     ids: _Ids = None,
     id_kind: _IdKind = None,
     payload: _Payload = None,
-    upsert: Annotated[
-        bool, typer.Option("--upsert", help="Replace vectors whose id exists; columns that are not given stay.")
-    ] = False,
+    upsert: Annotated[bool, typer.Option("--upsert", help="Replace vectors whose id exists.")] = False,
     format: options.Format = None,
 ) -> None:
     """Add vectors to an index. Ids that exist are refused, unless --upsert is given. Either all are added or none.
@@ -293,7 +284,7 @@ def repair(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of the damaged index; it is not changed.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder to make; it must not exist, or be empty.")],
     model: Annotated[
-        Path | None, typer.Option("--model", metavar="MODEL", help="Model of the index, if its own copy is damaged.")
+        Path | None, typer.Option(metavar="MODEL", help="Model of the index, if its copy is damaged.")
     ] = None,
 ) -> None:
     """Save the undamaged part of an index to a new one, and report what was lost.

@@ -29,8 +29,7 @@ _FEATURES, _INNER_DIMENSIONS, _TRAINING_POINTS, _ROUNDS = 128, 12, 10_000, 5  # 
 
 def info(
     path: Annotated[
-        str | None,
-        typer.Argument(metavar="PATH", help="Model, codes, index or vectors (PATH::PART for one of several)."),
+        str | None, typer.Argument(metavar="PATH", help="Model, codes, index or vectors, PATH::PART.")
     ] = None,
 ) -> None:
     """Describe a file or folder; without one, this installation: versions, cores, devices, and what is missing.

@@ -34,12 +34,7 @@ _METHODS = ", ".join(method_names())
 
 def train(
     context: typer.Context,
-    vectors: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="VECTORS", help="File of vectors, PATH::PART, or -. With --sample: several files or patterns."
-        ),
-    ],
+    vectors: Annotated[list[str], typer.Argument(metavar="VECTORS", help="Files of vectors, PATH::PART, or -.")],
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model to write, a .safetensors file.")],
     method: Annotated[
         str,
@@ -52,21 +47,14 @@ def train(
         ),
     ] = "neighbour",
     bits: Annotated[
-        int | None,
-        typer.Option("--bits", "-b", min=1, help="Length of a code; 64, or for sign one bit for each number."),
+        int | None, typer.Option("--bits", "-b", min=1, help="Length of a code; 64, or the width for sign.")
     ] = None,
     parameters: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the method; may be given several times."),
+        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the method.")
     ] = None,
-    sample: Annotated[
-        int | None,
-        typer.Option("--sample", min=1, help="Learn from at most this many rows, drawn from all files."),
-    ] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="Learn from this many rows, drawn from all files.")] = None,
     metric: options.MetricOption = "euclidean",
-    all_rows: Annotated[
-        bool, typer.Option("--all", help="Learn from all rows; by default from 10,000, or what the method needs.")
-    ] = False,
+    all_rows: Annotated[bool, typer.Option("--all", help="Learn from all rows, and not from 10,000 or so.")] = False,
     format: options.Format = None,
     seed: options.Seed = 0,
     device: options.OnDevice = "cpu",
@@ -118,7 +106,7 @@ def encode(
     model: options.ModelPath,
     vectors: Annotated[str, typer.Argument(metavar="VECTORS", help="File of vectors, PATH::PART, or -.")],
     codes: Annotated[
-        Path, typer.Argument(metavar="CODES", help="Codes to write: .npz, .npy, .parquet, .csv, .jsonl, or -.")
+        Path, typer.Argument(metavar="CODES", help="File to write: .npz, .npy, .parquet, .csv, .jsonl, -.")
     ],
     format: options.Format = None,
     bitorder: options.BitOrderOption = "little",

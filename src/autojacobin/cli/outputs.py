@@ -36,12 +36,7 @@ def is_stream(output: Path) -> bool:
 
 
 def check_output(
-    output: Path,
-    name: str,
-    overwrite: bool,
-    *,
-    inputs: Iterable[str] = (),
-    endings: Iterable[str] | None = _KINDS,
+    output: Path, name: str, overwrite: bool, *, inputs: Iterable[str] = (), endings: Iterable[str] | None = _KINDS
 ) -> None:
     """Raise BadParameter, before any work, if an output cannot be written or would replace a file.
 

@@ -45,14 +45,8 @@ The --help of every command shows an example.
 """
 _LEARN, _SEARCH, _MEASURE, _SERVE = "Learn and encode", "Index and search", "Measure and look", "Serve and export"
 _PANELS = {_LEARN: (train, encode), _SEARCH: (search,), _MEASURE: (evaluate, bench, info, demo, reproduce, explore)}
-_GROUPS = {
-    "data": (data, _LEARN),
-    "index": (indexes, _SEARCH),
-    "cluster": (cluster, _SERVE),
-    "export": (export, _SERVE),
-}
-
-
+_GROUPS = {"data": (data, _LEARN), "index": (indexes, _SEARCH)}
+_GROUPS |= {"cluster": (cluster, _SERVE), "export": (export, _SERVE)}
 _METAVARS = {"int range": "N", "int": "N", "float range": "NUMBER", "str": "NAME", "path": "PATH"}
 
 
@@ -113,6 +107,8 @@ def _name_value(parameter: Any, context: typer.Context) -> None:
     """Replace what typer would print, such as <bool>, <list[str]>, <int range> [x>=1] and {VECTORS}..."""
     if getattr(parameter, "is_flag", False):
         parameter.metavar = ""
+    if getattr(parameter, "multiple", False) and "several times" not in parameter.help:
+        parameter.help = f"{parameter.help.removesuffix('.')}; may be given several times."
     if not hasattr(parameter, "display_type_rich"):  # of an older typer, which prints types as INTEGER and TEXT
         return
     parameter._get_number_range_help_str = lambda: None

@@ -110,13 +110,9 @@ def reproduce(
     data: DataFolder = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; reproduction-SET by default.")] = None,
     only: Annotated[str | None, typer.Option(help="Some tables and figures, such as table2,fig6.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One or two minutes: fewer points, lengths and seeds.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer points, lengths and seeds.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds to average over; 3 by default.")] = None,
-    bits: Annotated[
-        list[int] | None, typer.Option(metavar="N", help="Length of the codes; may be given several times.")
-    ] = None,
+    bits: Annotated[list[int] | None, typer.Option(metavar="N", help="Length of the codes.")] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Points retrieved, K.")] = None,
     train: Annotated[int | None, typer.Option(min=2, help="Most training points; 10,000 by default.")] = None,
 ) -> None:

@@ -30,10 +30,7 @@ _Where = Annotated[
         help="Search among vectors whose payload meets it: \"price < 10 and lang = 'de'\".",
     ),
 ]
-_Among = Annotated[
-    str | None,
-    typer.Option("--among", metavar="FILE", help="Search among these ids: text with one per line, .npy, or -."),
-]
+_Among = Annotated[str | None, typer.Option("--among", metavar="FILE", help="Ids to search among: text, .npy, or -.")]
 
 
 def search(
@@ -41,13 +38,11 @@ def search(
     index: options.IndexPath,
     *,
     queries: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="QUERIES", help="File of query vectors, PATH::PART, or -; none with --like."),
+        list[str] | None, typer.Argument(metavar="QUERIES", help="File of queries, PATH::PART, or -.")
     ] = None,
     out: options.NeighboursPath,
     like: Annotated[
-        list[str] | None,
-        typer.Option("--like", metavar="ID", help="A vector of the index as query; may be given several times."),
+        list[str] | None, typer.Option("--like", metavar="ID", help="A vector of the index as query.")
     ] = None,
     k: options.K = 10,
     candidates: options.Candidates = None,
@@ -85,11 +80,7 @@ def search(
     check_streams("--among", *queries, among)
     how: dict[str, Any] = {"distance": distance, "candidates": candidates, "recall": recall, "rerank": rerank}
     how |= {"probes": probes, "where": where, "columns": options.split_columns(columns)}
-    with (
-        progress_bar() as progress,
-        open_index(index) as opened_index,
-        all_opened(queries, format) as files,
-    ):
+    with progress_bar() as progress, open_index(index) as opened_index, all_opened(queries, format) as files:
         kind = opened_index.info()["ids"]
         if among is not None:
             how["among"] = read_ids(among, kind)

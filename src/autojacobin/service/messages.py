@@ -343,11 +343,7 @@ def openapi_document(indexes: Mapping[str, Index], limits: Limits, *, writable: 
 
 
 def _operation(
-    name: str,
-    summary: str,
-    response: type[Struct] | None,
-    request: type[Request] | None = None,
-    media: str = JSON,
+    name: str, summary: str, response: type[Struct] | None, request: type[Request] | None = None, media: str = JSON
 ) -> dict[str, Any]:
     success = {"description": summary, "content": {media: {} if response is None else _schema(response)}}
     refused = {code: {"$ref": f"#/components/responses/{code}"} for code in _REFUSALS}
