@@ -70,18 +70,6 @@ def test_many_codes_in_several_tiles():
         assert np.array_equal(near, (differing / shared)[order].astype(np.float32))
 
 
-def test_codes_that_are_collected_are_the_nearest():
-    rng = np.random.default_rng(1)
-    base, queries = (Codes.from_bits(rng.random((n, 70)) < 0.5) for n in (900, 40))
-    found = {}
-    tiles_of(base).collect(
-        spherical_queries(queries), 20, lambda block, positions: found.update({block.start: positions})
-    )
-    assert np.array_equal(
-        np.concatenate([found[start] for start in sorted(found)]), spherical_topk(queries, base, 20)[1]
-    )
-
-
 def test_no_query_finds_nothing():
     base = Codes.from_bits(np.eye(4, dtype=bool))
     distances, ids = spherical_topk(base[:0], base, 2)

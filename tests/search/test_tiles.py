@@ -91,17 +91,3 @@ def test_weights_may_take_more_than_four_planes(seed, n_bits, n, k):
     expected = by_sorting(distances, min(k, n), np.ones(n, dtype=bool))
     assert np.array_equal(found[0], expected[0])
     assert np.array_equal(found[1], expected[1])
-
-
-@pytest.mark.parametrize("n_planes", [4, 8])
-def test_collected_candidates_are_the_nearest_for_any_weights(n_planes):
-    rng = np.random.default_rng(0)
-    n, k = 20_000, 150
-    bits, signs = rng.integers(0, 2, (n, 72)), rng.integers(0, 2, (130, 72))
-    weights = rng.integers(0, 16, (130, 72))
-    weights[:, 64:] = (1 << np.arange(8)) if n_planes == 8 else 1
-    queries, tiles = weighted_queries(signs, weights), Tiles.from_codes(Codes.from_bits(bits))
-    assert queries.planes.shape[1] == n_planes
-    found = np.empty((130, k), dtype=np.int64)
-    tiles.collect(queries, k, lambda block, positions: found.__setitem__(block, positions))
-    assert np.array_equal(np.sort(found, axis=1), np.sort(tiles.nearest(queries, k)[1], axis=1))

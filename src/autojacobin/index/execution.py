@@ -45,7 +45,7 @@ from autojacobin.search.truth import ground_truth
 
 _RESULTS_AT_ONCE = 8
 _CANDIDATES_AT_ONCE = 2**24
-_QUERIES_TO_RERANK = 32
+_MOST_BITS_BY_ONE_CALL = 2_048  # longer codes are searched on all cores, however few the queries are
 _PRODUCTS_BY_NUMPY = 2**17  # up to this many, NumPy compares all vectors before compiled code is loaded
 _NUMBERS_AT_ONCE = 2**24
 _MANY_QUERIES = 64  # from here on, a matrix product compares all vectors faster than a pass over them for each query
@@ -79,7 +79,7 @@ def search_codes(
             in_lists = in_lists.restricted(_allowed_codes(state, hasher, allowed))
         asked = prepared_for_lists(hasher, queries, distance)
         return in_lists.search(queries, k, candidates, probing, asked)[:2]
-    if len(queries) <= MOST_QUERIES and TileSearch.takes(distance, hasher.n_bits):
+    if len(queries) <= MOST_QUERIES and distance != "spherical" and hasher.n_bits <= _MOST_BITS_BY_ONE_CALL:
         tiles = _tile_search(state, distance)
         if allowed is not None:
             tiles = tiles.restricted([np.packbits(mask, bitorder="little") for mask in allowed.masks])
@@ -185,12 +185,12 @@ def _in_place(segments: Sequence[Segment]) -> bool:
 # Many queries over tiles
 
 
-def nearest_codes(queries: Queries, segments: Sequence[Segment], k: int) -> Found:
+def nearest_codes(queries: Queries, segments: Sequence[Segment], k: int, *, in_order: bool = True) -> Found:
     """Distances and ids of the ``k`` nearest codes of all segments; equal distances in order of id."""
     results: list[tuple[Any, Any]] = []
     for segment in segments:
         live = ~segment.dead if segment.n_dead else None
-        distances, positions = segment.tiles.nearest(queries, min(k, segment.n_live), live)
+        distances, positions = segment.tiles.nearest(queries, min(k, segment.n_live), live, in_order=in_order)
         results.append((distances, segment.ids_at(positions)))
         if len(results) == _RESULTS_AT_ONCE:
             results = [merge_topk(results, k)]
@@ -205,29 +205,10 @@ def _nearest_vectors(
 
     Queries are searched in blocks, so that the candidates of any number of them take some hundred megabytes.
     """
-    if len(segments) == 1 and segments[0].tiles.collects(len(queries), candidates):
-        return _nearest_in_one(queries, prepared, segments[0], candidates, k)
-    step = max(1, _CANDIDATES_AT_ONCE // candidates)
-    if len(queries) <= step:
-        ids = nearest_codes(prepared, segments, candidates)[1]
-        return euclidean.nearest_candidates(queries, ids, measure_of(segments), k)
-    blocks = slices(len(queries), step)
-    results = [_nearest_vectors(queries[block], prepared[block], segments, candidates, k) for block in blocks]
-    return np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
-
-
-def _nearest_in_one(queries: npt.NDArray[Any], prepared: Queries, segment: Segment, candidates: int, k: int) -> Found:
-    """Search and re-rank in one segment. The thread that finds candidates re-ranks them while they are in its cache."""
     distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
-    measure = measure_of([segment])
-
-    def rerank_block(block: slice, positions: npt.NDArray[Any]) -> None:
-        for start in range(block.start, min(block.stop, len(queries)), _QUERIES_TO_RERANK):
-            part = slice(start, min(start + _QUERIES_TO_RERANK, block.stop))
-            found = segment.ids_at(positions[part.start - block.start : part.stop - block.start].astype(np.int64))
-            euclidean.order_block(queries[part], found, measure, distances[part], ids[part])
-
-    segment.tiles.collect(prepared, candidates, rerank_block, ~segment.dead if segment.n_dead else None)
+    for rows in slices(len(queries), max(1, _CANDIDATES_AT_ONCE // candidates)):
+        near = nearest_codes(prepared[rows], segments, candidates, in_order=False)[1]
+        distances[rows], ids[rows] = euclidean.nearest_candidates(queries[rows], near, measure_of(segments), k)
     return distances, ids
 
 

@@ -23,7 +23,6 @@ from autojacobin.search.centres import Centres
 from autojacobin.search.decoded import largest_weight
 from autojacobin.search.euclidean import Measure, order_block
 from autojacobin.search.kernels.coarse_quantiser import write_expected
-from autojacobin.search.kernels.exhaustive import MOST_WORDS
 from autojacobin.search.kernels.few import (
     MODEL,
     PART,
@@ -36,7 +35,7 @@ from autojacobin.search.kernels.few import (
 )
 from autojacobin.search.lists import AllowedCodes, Lists, OffsetGrid
 from autojacobin.search.queries import Projection, Queries
-from autojacobin.search.tiles import Tiles, n_words
+from autojacobin.search.tiles import Tiles
 
 MOST_QUERIES = 8
 """So many queries are searched in the calling thread."""
@@ -495,16 +494,11 @@ class TileSearch(_Search):
             self._put(self._model, width=matrix.shape[1], matrix=matrix, n_rows=len(matrix), start=start, shift=shift)
             self._put(self._model, n_level_bits=n_level_bits)
             self._reals[REALS.index("offset")] = projection.offset
-        self._asked: tuple[Any, Any] = (1, words), np.uint64
+        self._asked: tuple[tuple[int, int], Any] = (1, words), np.uint64
         self._largest = 1
         if distance != "hamming":
             self._asked = (16 * words, 16), np.uint8
             self._largest = largest_weight(tiles.n_bits - n_level_bits, distance)
-
-    @staticmethod
-    def takes(distance: str, n_bits: int) -> bool:
-        """Return whether codes of so many bits can be searched by this distance."""
-        return distance in ("hamming", "asymmetric", "decoded") and n_words(n_bits) <= MOST_WORDS
 
     def restricted(self, allowed: Sequence[npt.NDArray[np.uint8] | None]) -> TileSearch:
         """The same search with other bitmaps of positions that count; removed codes must not be allowed."""
@@ -527,9 +521,10 @@ class TileSearch(_Search):
         found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 3)))
         floats = queries if queries.dtype == np.float32 else queries.astype(np.float32)
         collected, doubtful = _memory.candidates(n, candidates or k)
+        shape, kind = self._asked
         search_tiles(
-            floats, self._parts, self._model, self._reals, _coding_of(prepared), np.empty(*self._asked), self._largest,
-            collected, found.facts,
+            floats, self._parts, self._model, self._reals, _coding_of(prepared), np.empty((n, *shape), kind),
+            self._largest, collected, found.facts,
         )  # fmt: skip
         if candidates is None and prepared is None and self._distance != "decoded":
             found.facts[:, :2] = (1, 0) if self._distance == "hamming" else found.facts[:, :1] / 2 * (1, 0)

@@ -1,15 +1,12 @@
 """Codes in the layout that the kernels read: tiles of columns of 64-bit words.
 
 A tile takes at most 32 KB, so that it stays in the nearest cache while many queries pass over it: 2,048 codes of up to
-128 bits, 1,024 of up to 256, and so on. A 64-bit word of distances has L lanes: 8 lanes of one byte for codes of up to
-128 bits, 4 lanes of two bytes for longer ones. Lane j counts bits in column j of the tile. A kernel that runs along the
-columns counts the bits of many codes at once, shifts each count to its lane and adds the lanes: the sum *is* L
-distances, and nothing has to be narrowed or shuffled.
+128 bits, 1,024 of up to 256, and so on.
 
-Code p = 64 g + (64 / L) j + s of a tile is at ``[w, j, s·G + g]``, with G the number of groups of 64 codes in a tile.
-In this order, one bit of each lane, shifted by s and combined over s, gives a 64-bit map of the codes 64 g … 64 g + 63
-in their own order: the bitmap of near codes (``kernels/popcount.py``). The layout is part of the file format of an
-index.
+A tile has L lanes: 8 for codes of up to 128 bits, 4 for longer ones. Code p = 64 g + (64 / L) j + s of a tile is at
+``[w, j, s·G + g]``, with G the number of groups of 64 codes in a tile. So the eight words from one place on belong to
+the same place of eight groups, and squares of 64 × 64 bits can be transposed side by side (``kernels/bitslice.py``).
+The layout is part of the file format of an index.
 """
 
 from __future__ import annotations
@@ -23,10 +20,8 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
 from autojacobin.search.gpu import DeviceCodes
-from autojacobin.search.kernels.candidates import Use, are_collected, collect
-from autojacobin.search.kernels.popcount import write_tiles
+from autojacobin.search.kernels.popcount import lowest_levels, write_tiles
 from autojacobin.search.kernels.scan import ALL_ALLOWED, topk
-from autojacobin.search.kernels.shared_bits import lowest_levels
 from autojacobin.search.queries import Queries
 
 _MOST_CODES, _FEWEST_CODES = 2048, 128
@@ -34,7 +29,7 @@ _BYTES_PER_TILE = 2**15
 
 
 def lanes_for(n_bits: int) -> int:
-    """Distances that share a 64-bit word."""
+    """Lanes of a tile."""
     return 8 if n_bits <= 128 else 4
 
 
@@ -99,43 +94,18 @@ class Tiles:
         return Codes(packed, self.n_bits)
 
     def nearest(
-        self, queries: Queries, k: int, allowed: npt.NDArray[np.uint8] | None = None
+        self, queries: Queries, k: int, allowed: npt.NDArray[np.uint8] | None = None, *, in_order: bool = True
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Find the ``k`` nearest codes of each query, or all allowed ones if they are fewer.
 
-        Parameters
-        ----------
-        queries : Queries
-            Prepared queries.
-        k : int
-            Neighbours of each query.
-        allowed : array of uint8, optional
-            Bitmap of the positions that count: position p is bit ``p % 8`` of byte ``p // 8``. By default all do.
-
-        Returns
-        -------
-        distances, positions : arrays of shape (n_queries, k)
-            Distances as whole numbers, in ascending order; equal distances in order of position.
+        ``allowed`` is a bitmap of the positions that count: position p is bit ``p % 8`` of byte ``p // 8``. By default
+        all do. Gives distances as whole numbers and positions, both of shape (n_queries, k), in ascending order; equal
+        distances in order of position. Unless ``in_order``, they may come in any order.
         """
         bitmap = ALL_ALLOWED if allowed is None else allowed
         if queries.levels is not None:
             return lowest_levels(self.words, self.n, queries.words, queries.levels.table, k, bitmap)
-        return topk(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, bitmap)
-
-    def collects(self, n_queries: int, k: int) -> bool:
-        """Return whether :meth:`collect` is faster than :meth:`nearest` for this number of queries and candidates."""
-        return are_collected(n_queries, self.words, self.n, k)
-
-    def collect(self, queries: Queries, k: int, use: Use, allowed: npt.NDArray[np.uint8] | None = None) -> None:
-        """Find the ``k`` nearest codes in any order, and call ``use(block, positions)`` for each block of queries.
-
-        ``use`` is called on several threads. At least ``k`` codes must be allowed.
-        """
-        if queries.levels is not None:
-            use(slice(0, len(queries)), self.nearest(queries, k, allowed)[1])
-            return
-        bitmap = ALL_ALLOWED if allowed is None else allowed
-        collect(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, use, bitmap)
+        return topk(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, bitmap, in_order)
 
 
 def tiles_of(codes: Codes) -> Any:

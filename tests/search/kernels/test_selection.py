@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autojacobin.search.kernels.selection import keep_nearest, merge_topk, select_smallest, smallest
+from autojacobin.search.kernels.selection import keep_nearest, merge_topk, select_smallest, smallest, sort_nearest
 
 compiled_keep_nearest = numba.njit(keep_nearest)  # otherwise compiled as a part of other kernels only
 
@@ -47,6 +47,20 @@ def test_the_nearest_are_kept_in_order_of_position(seed, k):
     assert np.array_equal(positions[0, :k], expected[0])
     assert np.array_equal(distances[0, :k], expected[1])
     assert radius == expected[1].max()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 300), st.booleans(), st.sampled_from([40, 32768]))
+def test_codes_are_sorted_by_distance_and_then_by_position(seed, k, by_position, n_levels):
+    rng = np.random.default_rng(seed)
+    distances = rng.integers(0, n_levels, (3, k)).astype(np.int32)
+    positions = np.sort(rng.integers(0, 2**33, (3, k)), axis=1)
+    if not by_position:
+        rng.shuffle(positions, axis=1)
+    order = np.lexsort((positions, distances), axis=1)
+    expected = np.take_along_axis(distances, order, axis=1), np.take_along_axis(positions, order, axis=1)
+    sort_nearest(distances, positions, by_position)
+    assert np.array_equal(distances, expected[0])
+    assert np.array_equal(positions, expected[1])
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32, object])

@@ -1,20 +1,23 @@
-"""One query against all codes of tiles, in the calling thread.
+"""A few queries against all codes of tiles, in the calling thread.
 
 64 codes at a time are compared with a radius, and those that may be within it are measured one by one. Whenever the
-memory for them is full, the k nearest stay and the radius shrinks; of equal distances, the lower positions stay. Every
-16th block of 64 codes comes first: the order of codes often has a meaning, and a radius from one end of it would suit
-the other badly.
+memory for them is full, the k nearest stay and the radius shrinks; of equal distances, the lower positions stay. The
+first radius is estimated from every 16th block of 64 codes, because the order of codes often has a meaning: a few more
+of these are within it than their share of the k nearest. A query that finds fewer than k is searched for again without
+an estimate. A tile stays in the nearest cache for all queries.
 
 *Weighted distances.* A distance is a sum of table entries, two for each byte of a code, as in
 ``lookup.py``. Here the entries are bytes that are rounded down, and scaled so that the radius is 254. Their sums
 saturate at 255. So a sum below 255 is what all codes within the radius have, and few others. Words of 64 codes are
 transposed in registers for the table lookups.
 
-*Hamming distances.* Bits that differ are counted.
+*Hamming distances.* Bits that differ are counted. ARM counts the bits of bytes, and sums of neighbours bring the counts
+of a word together.
 """
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -22,8 +25,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
-from autojacobin.search.kernels.list_scan import keep_nearest_slots
+from autojacobin.core.compilation import intrinsic, kernel, popcount, trailing_zeros, use_wide_registers
+from autojacobin.search.kernels.list_scan import keep_nearest_slots, kth_smallest
 from autojacobin.search.kernels.lookup import LOOK_UPS, look_up_halves
 from autojacobin.search.kernels.simd import (
     VECTOR,
@@ -37,108 +40,172 @@ from autojacobin.search.kernels.simd import (
     machine_has,
 )
 
-MOST_WORDS = 31  # of a code, whose bits a byte can count for each of its bytes
 _CODES_PER_BLOCK = 64
 _BLOCKS_PER_SAMPLED = 16
+_FEWEST_TO_SAMPLE = 2**13  # codes
 _FEWEST_MORE = 128  # codes beyond k that are written down before the radius shrinks
 _RADIUS = 254  # in the tables of bytes
-_SIXTEEN = ir.VectorType(ir.IntType(8), 16)
+_MOST_WORDS_BY_BYTES = 3  # of a code, whose distance fits a byte
+MISSING = 2**16 - 1  # distance where there is no code
+_BYTES, _SHORTS = ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(16), 8)
 _UNBOUNDED = 2**31 - 1
 
 
-@kernel(inner=True)
-def scan_tiles(
-    words: Any, n: int, allowed: Any, query: Any, asked: Any, k: int, found: Any, nearest: Any
-) -> None:  # fmt: skip
-    """Write whole distances and positions of the ``k`` nearest codes, in any order; positions are -1 where codes lack.
-
-    ``words`` are tiles with ``n`` codes, and ``allowed`` is a bitmap of the positions that count; if it is empty, all
-    do. ``query`` has a table of uint16 for each four bits of a code. ``asked`` is memory for such tables of bytes, or,
-    for the Hamming distance, a row of words, the code of the query.
-    """
-    use_wide_registers()
-    codes = words.shape[2] * words.shape[3]
-    groups, per_lane = codes // 64, 64 // words.shape[2]
-    trigger = k + max(k, _FEWEST_MORE)
-    distances, slots = np.empty(trigger + 2 * 64, dtype=np.int32), np.empty(trigger + 64, dtype=np.int64)
-    count, radius, weighted = 0, np.int64(_UNBOUNDED), asked.itemsize == 1
-    for turn in range(2 * words.shape[0]):
-        t = turn if turn < words.shape[0] else turn - words.shape[0]
-        for first in range(0, codes, _CODES_PER_BLOCK):
-            sampled = (t * codes + first) & (_CODES_PER_BLOCK * _BLOCKS_PER_SAMPLED - 1) == 0
-            if sampled != (turn == t):
-                continue
-            near = ~np.uint64(0)
-            if radius < _UNBOUNDED:
-                near = _near(words, t, first, asked, radius)
-            while near:
-                bit = np.int64(trailing_zeros(near))
-                near &= near - np.uint64(1)
-                place = first + (((bit & 7) << 3) | (bit >> 3) if weighted else bit)
-                lane = place // words.shape[3]
-                column = place - lane * words.shape[3]
-                step = column // groups
-                position = t * codes + 64 * (column - step * groups) + per_lane * lane + step
-                if position < n and (len(allowed) == 0 or (allowed[position >> 3] >> (position & 7)) & 1):
-                    distance = _distance(words, t, lane, column, query)
-                    if distance <= radius:
-                        distances[count], slots[count] = distance, position
-                        count += 1
-            if count >= trigger:
-                radius = keep_nearest_slots(distances, slots, count, k, None)
-                count = k
-                if weighted:
-                    _fill_tables(query, radius, asked)
-    if count > k:
-        keep_nearest_slots(distances, slots, count, k, None)
-        count = k
-    for i in range(count):
-        found[i], nearest[i] = distances[i], slots[i]
-    for i in range(count, k):
-        nearest[i] = -1
+@kernel
+def scan_queries(
+    words: Any, n: int, allowed: Any, queries: Any, planes: Any, asked: Any, k: int, found: Any, nearest: Any
+) -> None:
+    """Scan tiles for queries that are given as codes and planes of weights; see :func:`scan_tiles`."""
+    sizes = np.empty(64 * words.shape[1], dtype=np.int32)
+    tables = np.empty((queries.shape[0], 16 * words.shape[1], 16), dtype=np.uint16)
+    for q in range(queries.shape[0]):
+        write_sizes(queries, planes, q, sizes)
+        write_query(sizes, tables, asked, q)
+    scan_tiles(words, n, allowed, tables, asked, k, found, nearest)
 
 
 @kernel(inner=True)
-def write_query(sizes: Any, tables: Any, asked: Any) -> None:
-    """Write the tables of a query from what a set bit adds to its distances, and its code if bits are counted."""
-    for g in range(tables.shape[0]):
+def write_sizes(queries: Any, planes: Any, q: int, sizes: Any) -> None:
+    """Write what a set bit of a code adds to the distance of query ``q``; the opposite of what a clear bit adds."""
+    for b in range(sizes.shape[0]):
+        weight, shift = np.int64(0 if planes.shape[0] else 1), np.uint64(b & 63)
+        for p in range(planes.shape[1]):
+            weight += np.int64((planes[q, p, b >> 6] >> shift) & np.uint64(1)) << p
+        sizes[b] = -weight if (queries[q, b >> 6] >> shift) & np.uint64(1) else weight
+
+
+@kernel(inner=True)
+def write_query(sizes: Any, tables: Any, asked: Any, q: int) -> None:
+    """Write the tables of query ``q`` from what a set bit adds to its distances, or its code if bits are counted."""
+    if asked.itemsize == 8:
+        for w in range(asked.shape[2]):
+            word = np.uint64(0)
+            for b in range(64):
+                word |= np.uint64(sizes[64 * w + b] < 0) << np.uint64(b)
+            asked[q, 0, w] = word
+        return
+    for g in range(tables.shape[1]):
         for value in range(16):
             total = 0
             for b in range(4):
                 size = sizes[4 * g + b]
                 total += max(size, 0) if value >> b & 1 else max(-size, 0)
-            tables[g, value] = total
-    if asked.itemsize == 8:
-        for w in range(asked.shape[1]):
-            word = np.uint64(0)
-            for b in range(64):
-                word |= np.uint64(sizes[64 * w + b] < 0) << np.uint64(b)
-            asked[0, w] = word
+            tables[q, g, value] = total
+
+
+@kernel(inner=True)
+def scan_tiles(
+    words: Any, n: int, allowed: Any, tables: Any, asked: Any, k: int, found: Any, nearest: Any
+) -> None:  # fmt: skip
+    """Write whole distances and positions of the ``k`` nearest codes, in any order; positions are -1 where codes lack.
+
+    ``words`` are tiles with ``n`` codes, and ``allowed`` is a bitmap of the positions that count; if it is empty, all
+    do. ``tables`` has a table of uint16 for each query and each four bits of a code. ``asked`` is memory for such
+    tables of bytes, or, for the Hamming distance, the codes of the queries, of shape (n_queries, 1, words).
+    """
+    n_queries, room = tables.shape[0], _memory_for(k)
+    distances, slots = np.empty((n_queries, room + 64), dtype=np.int32), np.empty((n_queries, room), dtype=np.int64)
+    counts, radii = np.empty(n_queries, dtype=np.int64), np.full(n_queries, _UNBOUNDED)
+    share = k / _BLOCKS_PER_SAMPLED
+    rank = int(share + 4 * math.sqrt(share) + 4)
+    if n >= _FEWEST_TO_SAMPLE and n >= 4 * _BLOCKS_PER_SAMPLED * rank:
+        every = (0, n_queries, _BLOCKS_PER_SAMPLED)
+        _scan(words, n, allowed, tables, asked, every, rank, distances, slots, counts, radii)
+        for q in range(n_queries):
+            enough = counts[q] >= rank
+            radii[q] = int(kth_smallest(distances[q], counts[q], rank)) if enough else _UNBOUNDED
+            _fill_tables(tables, asked, q, radii[q])
+    estimates = radii.copy()
+    _scan(words, n, allowed, tables, asked, (0, n_queries, 1), k, distances, slots, counts, radii)
+    for q in range(n_queries):
+        if counts[q] < k and estimates[q] < _UNBOUNDED:
+            radii[q] = _UNBOUNDED
+            _scan(words, n, allowed, tables, asked, (q, q + 1, 1), k, distances, slots, counts, radii)
+        if counts[q] > k:
+            keep_nearest_slots(distances[q], slots[q], counts[q], k, None)
+        for i in range(k):
+            there = i < counts[q]
+            found[q, i], nearest[q, i] = (distances[q, i], slots[q, i]) if there else (MISSING, -1)
 
 
 @kernel(inline=True)
-def _distance(words: Any, t: int, lane: int, column: int, query: Any) -> Any:
+def _memory_for(k: int) -> int:
+    """Codes that are written down before the radius shrinks, and a block more."""
+    return k + max(k, _FEWEST_MORE) + _CODES_PER_BLOCK
+
+
+@kernel(inner=True)
+def _scan(
+    words: Any, n: int, allowed: Any, tables: Any, asked: Any, some: Any, k: int, distances: Any, slots: Any,
+    counts: Any, radii: Any,
+) -> None:  # fmt: skip
+    """Write down the ``k`` nearest codes within the radius of each query, or a few more; the radius may shrink.
+
+    ``some`` is the first query, the end of the queries, and a step: of how many blocks one is scanned.
+    """
+    use_wide_registers()
+    codes, per_lane = words.shape[2] * words.shape[3], 64 // words.shape[2]
+    in_lane, in_group = trailing_zeros(np.uint64(words.shape[3])), trailing_zeros(np.uint64(codes // 64))
+    trigger, weighted, step = _memory_for(k) - _CODES_PER_BLOCK, asked.itemsize == 1, _CODES_PER_BLOCK * some[2]
+    for q in range(some[0], some[1]):
+        counts[q] = 0
+    for t in range(words.shape[0]):
+        for q in range(some[0], some[1]):
+            count, radius = counts[q], radii[q]
+            for first in range(-(t * codes) & (step - 1), codes, step):
+                near = ~np.uint64(0)
+                if radius < _UNBOUNDED:
+                    near = _near(words, t, first, asked, q, radius)
+                while near:
+                    bit = np.int64(trailing_zeros(near))
+                    near &= near - np.uint64(1)
+                    # all are powers of two; a division by a number unknown to the compiler would be slow
+                    place = np.uint64(first + (((bit & 7) << 3) | (bit >> 3) if weighted else bit))
+                    lane = place >> in_lane
+                    column = place - (lane << in_lane)
+                    row = column >> in_group
+                    group = np.int64(column - (row << in_group))
+                    position = t * codes + 64 * group + per_lane * np.int64(lane) + np.int64(row)
+                    if position < n and (len(allowed) == 0 or (allowed[position >> 3] >> (position & 7)) & 1):
+                        distance = _distance(words, t, lane, column, tables, asked, q)
+                        if distance <= radius:
+                            distances[q, count], slots[q, count] = distance, position
+                            count += 1
+                if count >= trigger:
+                    radius = int(keep_nearest_slots(distances[q], slots[q], count, k, None))
+                    count = k
+                    _fill_tables(tables, asked, q, radius)
+            counts[q], radii[q] = count, radius
+
+
+@kernel(inline=True)
+def _distance(words: Any, t: int, lane: Any, column: Any, tables: Any, asked: Any, q: int) -> Any:
     """Whole distance of a code."""
-    total = np.int32(0)
+    total = np.int64(0)
     for w in range(words.shape[1]):
         word = words[t, w, lane, column]
-        for part in range(16):
-            total = np.int32(total + query[16 * w + part, word & np.uint64(15)])
-            word >>= np.uint64(4)
+        if asked.itemsize == 8:
+            total += np.int64(popcount(word ^ asked[q, 0, w]))
+        else:
+            for part in range(16):
+                total += np.int64(tables[q, 16 * w + part, word & np.uint64(15)])
+                word >>= np.uint64(4)
     return total
 
 
 @kernel(inner=True)
-def _fill_tables(query: Any, radius: int, tables: Any) -> None:
+def _fill_tables(tables: Any, asked: Any, q: int, radius: int) -> None:
     """Scale tables so that the radius is 254, and round down: no sum of entries gets larger by that."""
+    if asked.itemsize == 8:
+        return
     scale = np.float32(_RADIUS) / np.float32(radius) if radius > 0 else np.float32(_RADIUS + 1)
-    for g in range(np.uint64(tables.shape[0])):
+    for g in range(np.uint64(tables.shape[1])):
         for value in range(np.uint64(16)):
-            tables[g, value] = np.uint8(min(np.float32(query[g, value]) * scale, np.float32(_RADIUS + 1)))
+            asked[q, g, value] = np.uint8(min(np.float32(tables[q, g, value]) * scale, np.float32(_RADIUS + 1)))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _near(_typing_context: Any, words: Any, t: Any, first: Any, asked: Any, radius: Any) -> Any:
+def _near(_typing_context: Any, words: Any, t: Any, first: Any, asked: Any, q: Any, radius: Any) -> Any:
     """Bitmap of the 64 words from ``first`` on whose codes may be within the radius: 1 for all that are.
 
     By tables of bytes, bit 8 i + j is word 8 j + i. By counting, they have the same order.
@@ -146,19 +213,33 @@ def _near(_typing_context: Any, words: Any, t: Any, first: Any, asked: Any, radi
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         tiles, data = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 3))
-        _, t, first, _, radius = arguments
+        _, t, first, _, q, radius = arguments
         n_words, lanes, columns = (builder.extract_value(tiles.shape, axis) for axis in (1, 2, 3))
         codes = builder.mul(lanes, columns)
+        size = builder.mul(*(builder.extract_value(data.shape, axis) for axis in (1, 2)))
+        query = builder.gep(data.data, [builder.mul(q, size)])
 
         def block(w: Any) -> Any:
             row = builder.mul(builder.add(builder.mul(t, n_words), w), codes)
             return builder.gep(tiles.data, [builder.add(row, first)])
 
         if asked.dtype == types.uint8:
-            return _bitmap(builder, _near_by_tables(builder, block, n_words, data.data))
-        return _bitmap(builder, _near_by_counts(builder, block, n_words, data.data, radius))
+            return _bitmap(builder, _near_by_tables(builder, block, n_words, query))
+        if not machine_has("neon"):
+            return _bitmap(builder, _near_by_counts(builder, block, n_words, query, radius))
+        fits = builder.icmp_unsigned("<=", n_words, WORD(_MOST_WORDS_BY_BYTES))
+        results = []
+        with builder.if_else(fits) as branches:
+            for kind, branch in zip((_BYTES, _SHORTS), branches, strict=True):
+                with branch:
+                    masks = _near_by_counted_bytes(builder, block, n_words, query, radius, kind)
+                    results.append((_bitmap(builder, masks), builder.block))
+        near = builder.phi(WORD)
+        for result in results:
+            near.add_incoming(*result)
+        return near
 
-    return types.uint64(words, t, first, asked, radius), generate
+    return types.uint64(words, t, first, asked, q, radius), generate
 
 
 def _near_by_tables(builder: Any, block: Any, n_words: Any, tables: Any) -> list[Any]:
@@ -188,33 +269,50 @@ def _near_by_tables(builder: Any, block: Any, n_words: Any, tables: Any) -> list
 
 def _near_by_counts(builder: Any, block: Any, n_words: Any, query: Any, radius: Any) -> list[Any]:
     """Masks of the codes that differ from the query in at most ``radius`` bits."""
-    by_bytes = machine_has("neon")  # which counts the bits of bytes
-    kind = ir.VectorType(WORD, 2) if by_bytes else VECTOR
-    counts, name = (_SIXTEEN, "llvm.ctpop.v16i8") if by_bytes else (VECTOR, "llvm.ctpop.v8i64")
-    per_turn = 8 * kind.count  # as many sums as there are registers
+
+    def count(w: Any) -> list[Any]:
+        given, source = everywhere(builder, builder.load(builder.gep(query, [w]))), block(w)
+        pointers = [builder.gep(source, [WORD(i)]) for i in range(0, _CODES_PER_BLOCK, WORDS)]
+        differing = [builder.xor(load(builder, pointer), given) for pointer in pointers]
+        return [call(builder, "llvm.ctpop.v8i64", VECTOR, words) for words in differing]
+
+    def add_word(w: Any, totals: list[Any]) -> list[Any]:
+        return [builder.add(*pair) for pair in zip(totals, count(w), strict=True)]
+
+    _, totals = generate_loop(builder, WORD(1), n_words, 1, count(WORD(0)), add_word)
+    return [builder.icmp_unsigned("<=", total, everywhere(builder, radius)) for total in totals]
+
+
+def _near_by_counted_bytes(
+    builder: Any, block: Any, n_words: Any, query: Any, radius: Any, kind: Any
+) -> list[Any]:  # fmt: skip
+    """The same on ARM, which counts the bits of bytes; sums of neighbours are added until there is one for each code.
+
+    ``kind`` says whether the sums are bytes or shorts.
+    """
+    words, suffix = ir.VectorType(WORD, 2), "v16i8" if kind is _BYTES else "v8i16"
+    per_turn = 8 * words.count  # as many sums as there are registers
 
     def count(start: int, w: Any) -> list[Any]:
-        given, source = everywhere(builder, builder.load(builder.gep(query, [w])), kind), block(w)
-        pointers = [builder.gep(source, [WORD(i)]) for i in range(start, start + per_turn, kind.count)]
-        differing = [builder.xor(load(builder, pointer, kind), given) for pointer in pointers]
-        return [call(builder, name, counts, builder.bitcast(words, counts)) for words in differing]
+        given, source = everywhere(builder, builder.load(builder.gep(query, [w])), words), block(w)
+        pointers = [builder.gep(source, [WORD(i)]) for i in range(start, start + per_turn, words.count)]
+        differing = [builder.bitcast(builder.xor(load(builder, one, words), given), _BYTES) for one in pointers]
+        counts = [call(builder, "llvm.ctpop.v16i8", _BYTES, some) for some in differing]
+        if kind is _BYTES:
+            return counts
+        return [call(builder, "llvm.aarch64.neon.uaddlp.v8i16.v16i8", _SHORTS, some) for some in counts]
 
     def add_word(start: int, w: Any, totals: list[Any]) -> list[Any]:
         return [builder.add(*pair) for pair in zip(totals, count(start, w), strict=True)]
 
-    masks = []
+    masks, limits = [], everywhere(builder, builder.trunc(radius, kind.element), kind)
     for start in range(0, _CODES_PER_BLOCK, per_turn):
         first = count(start, WORD(0))
         _, totals = generate_loop(builder, WORD(1), n_words, 1, first, partial(add_word, start))
-        limit = radius
-        if by_bytes:  # sums of neighbours, until there is one for each word
-            shorts = ir.VectorType(ir.IntType(16), 8)
-            totals = [call(builder, "llvm.aarch64.neon.uaddlp.v8i16.v16i8", shorts, total) for total in totals]
-            while len(totals) > 2:
-                pairs = zip(totals[0::2], totals[1::2], strict=True)
-                totals = [call(builder, "llvm.aarch64.neon.addp.v8i16", shorts, *pair) for pair in pairs]
-            limit = builder.trunc(radius, shorts.element)
-        masks += [builder.icmp_unsigned("<=", total, everywhere(builder, limit, total.type)) for total in totals]
+        while len(totals) * kind.count > per_turn:
+            pairs = zip(totals[0::2], totals[1::2], strict=True)
+            totals = [call(builder, f"llvm.aarch64.neon.addp.{suffix}", kind, *pair) for pair in pairs]
+        masks += [builder.icmp_unsigned("<=", total, limits) for total in totals]
     return masks
 
 

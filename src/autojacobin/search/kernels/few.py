@@ -16,7 +16,7 @@ from numba.extending import overload
 
 from autojacobin.core.compilation import intrinsic, kernel, part_of_others
 from autojacobin.search.kernels.coarse_quantiser import CENTRES_PER_GROUP, cells_to_look_at, nearest_centres
-from autojacobin.search.kernels.exhaustive import scan_tiles, write_query
+from autojacobin.search.kernels.exhaustive import scan_tiles, write_query, write_sizes
 from autojacobin.search.kernels.l2 import (
     LONGEST_UINT8,
     estimate_rows,
@@ -260,19 +260,18 @@ def search_tiles(
     n_words = model[_N_WORDS]
     found = np.empty((n_parts, n, wanted), dtype=np.int32)
     places = np.empty((n_parts, n, wanted), dtype=np.int64)
-    sizes, tables = np.empty(64 * n_words, dtype=np.int32), np.empty((16 * n_words, 16), dtype=np.uint16)
+    sizes, tables = np.zeros(64 * n_words, dtype=np.int32), np.empty((n, 16 * n_words, 16), dtype=np.uint16)
     for q in range(n):
-        sizes[:] = 0
         _write_sizes(queries, q, model, reals, prepared, rounded_to, sizes, facts)
-        write_query(sizes, tables, asked)
-        for s in range(n_parts):
-            codes = model[_LANES] * model[_COLUMNS]
-            n_tiles = (parts[s, _N] + codes - 1) // codes
-            shape = n_tiles, n_words, model[_LANES], model[_COLUMNS]
-            tiles = carray(_pointer(parts[s, _CODES], np.uint64), shape)
-            n_allowed = (parts[s, _N] + 7) // 8 if parts[s, _ALLOWED] else 0
-            allowed = carray(_pointer(parts[s, _ALLOWED], np.uint8), (n_allowed,))
-            scan_tiles(tiles, parts[s, _N], allowed, tables, asked, wanted, found[s, q], places[s, q])
+        write_query(sizes, tables, asked, q)
+    for s in range(n_parts):
+        codes = model[_LANES] * model[_COLUMNS]
+        n_tiles = (parts[s, _N] + codes - 1) // codes
+        tiles = carray(_pointer(parts[s, _CODES], np.uint64), (n_tiles, n_words, model[_LANES], model[_COLUMNS]))
+        n_allowed = (parts[s, _N] + 7) // 8 if parts[s, _ALLOWED] else 0
+        allowed = carray(_pointer(parts[s, _ALLOWED], np.uint8), (n_allowed,))
+        scan_tiles(tiles, parts[s, _N], allowed, tables, asked, wanted, found[s], places[s])
+    for q in range(n):
         facts[q, 2] = np.inf
         for s in range(n_parts):
             for c in range(wanted):
@@ -299,11 +298,7 @@ def _sizes_of_planes(
     queries: Any, q: int, model: Any, reals: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any  # noqa: ARG001
 ) -> None:  # fmt: skip
     words, planes, scales, constants = prepared
-    for b in range(model[_N_BITS]):
-        weight, shift = np.int64(0 if planes.shape[0] else 1), np.uint64(b & 63)
-        for p in range(planes.shape[1]):
-            weight += np.int64((planes[q, p, b >> 6] >> shift) & np.uint64(1)) << p
-        sizes[b] = -weight if (words[q, b >> 6] >> shift) & np.uint64(1) else weight
+    write_sizes(words, planes, q, sizes)
     facts[q, 0], facts[q, 1] = scales[q], constants[q]
 
 

@@ -182,7 +182,7 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
     memory must exceed ``count`` by 64.
     """
     use_wide_registers()
-    radius = _kth_smallest(distances, count, k)
+    radius = kth_smallest(distances, count, k)
     within, below = _count_up_to(distances, count, radius), _count_up_to(distances, count, np.int32(radius - 1))
     last, room = np.int64(-1), k - below
     if within > k:
@@ -191,7 +191,7 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
             if distances[i] == radius:
                 ties[n_ties] = slots[i] if positions is None else positions[slots[i]]
                 n_ties += 1
-        last = _kth_smallest(ties, n_ties, k - below)
+        last = kth_smallest(ties, n_ties, k - below)
         for i in range(n_ties):
             room -= ties[i] < last
     kept = np.uint64(0)
@@ -209,7 +209,7 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
 
 
 @kernel(inner=True)
-def _kth_smallest(values: Any, count: int, k: int) -> Any:
+def kth_smallest(values: Any, count: int, k: int) -> Any:
     """The ``k``-th smallest of the first ``count`` values, none below 0: halve the range, and count by whole vectors.
 
     The values after them are overwritten, up to a multiple of 64.

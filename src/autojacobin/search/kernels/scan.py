@@ -1,59 +1,60 @@
-"""Top-k of a block of queries over tiles, shared out over the cores.
+"""The k nearest codes of tiles, on all cores.
 
-With many queries, each task takes a block of queries over the whole base, tile by tile, so that a tile is read from
-memory and sliced once for all of them. With few queries, each task takes a part of the base, and the results are
-merged. With very few queries, tiles are not sliced; bits are counted instead. The results are the same either way, in
-the same order.
+*Few queries*, and queries of codes that cannot be sliced, are compared with blocks of 64 codes (``exhaustive.py``).
 
-Most tiles are dismissed as a whole, because no code in them is nearer than the radius of the query. For the others, a
-bitmap tells which codes may be near, and only those are looked at one by one.
+*Many queries* share the work of slicing a tile (``bitslice.py``), which takes as long as a dozen queries. A radius is
+estimated for each query from a sample of the codes. Codes within it are written down with their distances, and those
+beyond the k-th nearest are dropped at the end; of equal distances the later positions. If an estimate is too large, the
+radius shrinks when the memory of the query is full; if it is too small, the query is searched for again without one.
+
+The radius is estimated from the distances of some chunks, which are left as bit planes. The distance of a given rank is
+found bit by bit from the highest plane down: count the codes that have the bit, and keep either those that have it or
+those that do not. This takes the same time for any rank, and no distance is ever written out.
+
+Each task takes a block of queries over all tiles. If there are too few queries for that, it takes a part of the tiles.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.compilation import kernel, trailing_zeros, use_wide_registers
-from autojacobin.core.parallel import run_tasks, usable_cores
-from autojacobin.search.kernels.bitslice import can_be_sliced, mark_near, set_start, slice_chunk, slice_queries
-from autojacobin.search.kernels.popcount import code_distance, near_bitmap, tile_distances
-from autojacobin.search.kernels.selection import (
-    BELOW,
-    COUNT,
-    RADIUS,
-    Selection,
-    admit,
-    capacity_for,
-    empty_selection,
-    finish,
-    merge_topk,
+from autojacobin.core.compilation import kernel, popcount, trailing_zeros, use_wide_registers
+from autojacobin.core.parallel import run_tasks, slices, usable_cores
+from autojacobin.search.kernels.bitslice import (
+    CODES_PER_CHUNK,
+    SlicedQueries,
+    can_be_sliced,
+    mark_near,
+    set_start,
+    slice_chunk,
+    slice_queries,
+    write_margins,
 )
-from autojacobin.search.kernels.simd import WORDS
-
-_MOST_QUERIES_PER_TASK = 512
-_FEWEST_QUERIES_TO_SLICE = 32
-_FEWEST_QUERIES_PER_CORE = 256
-_BYTES_PER_TASK = 2**24  # the system would have to map larger arrays anew each time, page by page
-_TILES_PER_SAMPLE = 16
-_FEWEST_TILES_PER_PART = 8
+from autojacobin.search.kernels.exhaustive import MISSING, scan_queries
+from autojacobin.search.kernels.popcount import code_distance
+from autojacobin.search.kernels.selection import keep_nearest, sort_nearest
+from autojacobin.search.kernels.simd import WORDS, empty_aligned
 
 ALL_ALLOWED = np.empty(0, dtype=np.uint8)
 
+# What correctness needs
+_MOST_CODES = 2**31  # of which slices give positions in 32 bits
+_CODES_PER_WORD = 64
+_HIGHEST_BIT = np.uint64(1 << 63)
 
-class _Problem(NamedTuple):
-    """Tiles with ``n`` codes, a block of queries, and the bitmap of positions that count (or an empty array).
-
-    Compiled functions take it as a plain tuple, which numba unpacks faster.
-    """
-
-    words: npt.NDArray[np.uint64]
-    n: int
-    queries: npt.NDArray[np.uint64]
-    planes: npt.NDArray[np.uint64]
-    allowed: npt.NDArray[np.uint8]
+# What tunes the search
+_FEWEST_QUERIES_TO_SLICE = 32
+_FEWEST_SLICED_PER_CORE, _FEWEST_PER_CORE = 64, 4  # queries; with fewer, each core searches a part of the tiles
+_QUERIES_PER_TASK = 256
+_FEWEST_TILES_PER_PART = 8
+_BYTES_PER_TASK, _BYTES_PER_CODE = 2**24, 6  # a position and a distance for each code that is written down
+_CHUNKS, _FEWEST_CHUNKS, _MOST_CHUNKS = 16, 4, 256  # of the sample that radii are estimated from
+_DEVIATIONS = 3  # by which the sample may hold more of the k nearest than its share
+_RANK_MARGIN = 4
 
 
 def topk(
@@ -64,6 +65,7 @@ def topk(
     n_levels: int,
     k: int,
     allowed: npt.NDArray[np.uint8] = ALL_ALLOWED,
+    in_order: bool = True,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Distances and positions of the ``k`` nearest codes, or of all allowed ones if they are fewer.
 
@@ -83,257 +85,231 @@ def topk(
         Neighbours of each query.
     allowed : array of uint8
         Bitmap of the positions that count; if it is empty, all do.
+    in_order : bool
+        Whether the nearest come first, equal ones by position. Otherwise they may come in any order.
     """
-    n_queries = len(queries)
-    cores = usable_cores()
-    affordable = max(1, _BYTES_PER_TASK // (10 * capacity_for(k) + 4 * n_levels))
-    each = -(-n_queries // cores)
-    # Slicing a tile pays off with the number of queries. Rather than a few queries each, all cores take all of them.
-    per_task = min(_MOST_QUERIES_PER_TASK, affordable, each if each >= _FEWEST_QUERIES_PER_CORE else n_queries)
-    blocks = [slice(start, start + per_task) for start in range(0, n_queries, per_task)]
-    n_tiles = len(words)
-    parts = 1 if len(blocks) >= cores else min(cores, max(1, n_tiles // _FEWEST_TILES_PER_PART))
-    edges = [n_tiles * part // parts for part in range(parts + 1)]
+    cores, most = usable_cores(), max(1, min(_QUERIES_PER_TASK, _BYTES_PER_TASK // (_BYTES_PER_CODE * _capacity(k))))
+    sliced = min(len(queries), most) >= _FEWEST_QUERIES_TO_SLICE and can_be_sliced(words) and n < _MOST_CODES
+    bitmap = _allowed_words(words, n, allowed) if sliced or allowed.size else ALL_ALLOWED.view(np.uint64)
+    wanted = min(k, int(np.bitwise_count(bitmap).sum()) if allowed.size else n)
+    if not (wanted and len(queries)):
+        return np.empty((len(queries), wanted), dtype=np.int32), np.empty((len(queries), wanted), dtype=np.int64)
+    per_task, parts = -(-len(queries) // (-(-len(queries) // (most * cores)) * cores)), 1
+    if per_task < (_FEWEST_SLICED_PER_CORE if sliced else _FEWEST_PER_CORE):
+        per_task, parts = min(most, len(queries)), min(cores, max(1, len(words) // _FEWEST_TILES_PER_PART))
+    distances = np.empty((len(queries), parts * wanted), dtype=np.int32)
+    positions = np.empty((len(queries), parts * wanted), dtype=np.int64)
+    codes = words.shape[2] * words.shape[3]
 
-    # of the positions that a filter allows, a sample tells too little
-    if parts > 1 and len(blocks) == 1 and n_queries < _FEWEST_QUERIES_TO_SLICE and not allowed.size:
-        nearest = _topk_of_few(_Problem(words, n, queries, planes, allowed), k, n_levels, edges)
-        if nearest is not None:
-            return nearest
-
-    distances = np.empty((n_queries, k), dtype=np.int32)
-    positions = np.empty((n_queries, k), dtype=np.int64)
-
-    def scan(block: slice, first_tile: int, last_tile: int) -> tuple[Any, Any]:
-        search = _Scan(_Problem(words, n, queries[block], planes[block], allowed), k, n_levels)
-        return search.over(first_tile, last_tile, (distances[block], positions[block]) if parts == 1 else None)
-
-    tasks = [(block, edges[part], edges[part + 1]) for block in blocks for part in range(parts)]
-    results = run_tasks(scan, tasks)
-    merged = [merge_topk(results[start : start + parts], k) for start in range(0, len(results), parts)]
-    found = merged[0][0].shape[1]  # fewer than k if fewer are allowed, the same for all queries
-    if parts > 1 or found < k:
-        for block, (near, where) in zip(blocks, merged, strict=True):
-            distances[block, :found], positions[block, :found] = near, where
-    return distances[:, :found], positions[:, :found]
-
-
-def _topk_of_few(
-    problem: _Problem, k: int, n_levels: int, edges: list[int]
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]] | None:
-    """Let each task scan the tiles between two edges, with one estimate of the radii for all of them.
-
-    A task is then a single call of compiled code. With more calls, the threads of a search for one query waited for
-    each other a third of the time, because only one can be in Python. Gives None if an estimate was too small.
-    """
-    searches = [_Scan(problem, k, n_levels) for _ in edges[1:]]
-    radii = searches[0].estimate_radii(0, edges[-1], _TILES_PER_SAMPLE * len(searches))
-    parts = run_tasks(_Scan.within, [(*part, radii) for part in zip(searches, edges[:-1], edges[1:], strict=True)])
-    distances = np.empty((len(problem.queries), min(k, problem.n)), dtype=np.int32)
-    positions = np.empty(distances.shape, dtype=np.int64)
-    for q, (near, where) in enumerate(zip(distances, positions, strict=True)):
-        counts = [part.counters[q, COUNT] for part in parts]
-        if sum(counts) < len(near):
-            return None
-        found, at = (
-            np.concatenate([getattr(part, name)[q, :count] for part, count in zip(parts, counts, strict=True)])
-            for name in ("distances", "positions")
-        )
-        order = np.argsort(found, kind="stable")[: len(near)]  # each part comes in the order of its positions
-        near[:], where[:] = found[order], at[order]
-    return distances, positions
-
-
-class _Scan:
-    """A block of queries with the memory that is needed to scan tiles."""
-
-    def __init__(self, problem: _Problem, k: int, n_levels: int) -> None:
-        self.problem, self.k, self.n_levels = problem, k, n_levels
-        _, _, lanes, columns = problem.words.shape
-        self.codes_per_tile = lanes * columns
-        lanes_per_word = 4 if problem.planes.size else lanes
-        self.sums = np.empty(self.codes_per_tile // lanes_per_word, dtype=np.uint64)
-        self.lanes = self.sums.view(np.uint8 if lanes_per_word == 8 else np.uint16)
-        self.near = np.empty(self.codes_per_tile // 64, dtype=np.uint64)
-        many = len(problem.queries) >= _FEWEST_QUERIES_TO_SLICE and can_be_sliced(problem.words)
-        self.sliced = slice_queries(problem.queries, problem.planes, n_levels, self.codes_per_tile) if many else None
-        # None instead of an empty array tells the compiler which distance is wanted
-        self.words_problem = (*problem[:3], problem.planes if problem.planes.size else None, problem.allowed)
-
-    def over(self, first_tile: int, last_tile: int, out: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
-        """Nearest codes within some of the tiles, written to ``out`` if it is given and there are enough of them."""
-        problem = self.problem
-        radii = self.estimate_radii(first_tile, last_tile)
-        selection = self.within(first_tile, last_tile, radii)
-        # If an estimate was too small, fewer codes than wanted were found. Search again without it.
-        for query in np.flatnonzero((selection.counters[:, RADIUS] == radii) & (radii < self.n_levels)):
-            one = slice(query, query + 1)
-            alone = problem._replace(queries=problem.queries[one], planes=problem.planes[one])
-            again = empty_selection(1, self.k, self.n_levels)
-            _Scan(alone, self.k, self.n_levels).scan(np.arange(first_tile, last_tile), self.k, again)
-            for name in Selection._fields:
-                getattr(selection, name)[query] = getattr(again, name)[0]
-        wanted = min(self.k, int(selection.counters[0, COUNT]))  # fewer if fewer are allowed, the same for all queries
-        if out is None or wanted < self.k:
-            shape = (len(problem.queries), wanted)
-            out = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.int64)
-        finish(wanted, tuple(selection), *out)
-        return out
-
-    def within(self, first_tile: int, last_tile: int, radii: Any) -> Selection:
-        """Codes within the radii in some of the tiles, or the k nearest of them if they are more."""
-        selection = empty_selection(len(self.problem.queries), self.k, self.n_levels)
-        selection.counters[:, RADIUS] = radii
-        self.scan(np.arange(first_tile, last_tile), self.k, selection)
-        return selection
-
-    def estimate_radii(self, first_tile: int, last_tile: int, tiles_per_sample: int = _TILES_PER_SAMPLE) -> Any:
-        """Radius within which the k nearest codes of each query most likely are, from a sample of the tiles.
-
-        With such a radius, few codes are accepted that are not among the nearest in the end.
-        """
-        problem = self.problem
-        n_tiles = last_tile - first_tile
-        sampled = n_tiles // tiles_per_sample
-        share = self.k * sampled / max(1, n_tiles)
-        rank = int(share + 4 * share**0.5 + 4)
-        if sampled < 2 or rank * 4 > sampled * self.codes_per_tile:
-            return np.full(len(problem.queries), self.n_levels)
-        selection = empty_selection(len(problem.queries), rank, self.n_levels)
-        # spread over the whole base, since its order often has a meaning
-        sample = first_tile + np.arange(sampled) * n_tiles // sampled
-        if rank <= self.codes_per_tile:  # otherwise all codes of the first tile are accepted
-            _set_radii_by_tile(self.words_problem, sample[0], rank, self.sums, self.lanes, tuple(selection))
-        self.scan(sample, rank, selection)
-        return np.minimum(selection.counters[:, RADIUS] + 1, self.n_levels)
-
-    def scan(self, tiles: Any, k: int, selection: Selection) -> None:
-        """Add the codes of some tiles to a selection of the ``k`` nearest."""
-        if self.sliced is None:
-            _scan_words(self.words_problem, tiles, k, self.sums, self.lanes, self.near, tuple(selection))
+    def search(block: slice, part: int, first: int, last: int) -> None:
+        start, stop = codes * first, min(codes * last, n)
+        here = words[first:last], stop - start, queries[block], planes[block], wanted
+        if sliced:
+            mask = bitmap[start // _CODES_PER_WORD : codes * last // _CODES_PER_WORD]
+            near, where = _by_slices(*here, mask, n_levels)
         else:
-            _scan_slices(tuple(self.problem), self.sliced, tiles, k, self.near, tuple(selection))
+            near, where = _by_words(*here, allowed[start // 8 :])
+        columns = slice(part * wanted, (part + 1) * wanted)
+        distances[block, columns], positions[block, columns] = near, where
+        positions[block, columns] += start
+        if parts == 1 and in_order:
+            sort_nearest(distances[block], positions[block], sliced)
+
+    edges = enumerate(pairwise(len(words) * part // parts for part in range(parts + 1)))
+    blocks = slices(len(queries), per_task)
+    run_tasks(search, [(block, part, *pair) for part, pair in edges for block in blocks])
+    if parts > 1:
+        blocks = slices(len(queries), -(-len(queries) // cores))
+        run_tasks(sort_nearest, [(distances[block], positions[block], sliced) for block in blocks])
+    return distances[:, :wanted], positions[:, :wanted]
 
 
-@kernel
-def _set_radii_by_tile(problem: Any, t: int, rank: int, sums: Any, lanes: Any, selection: Any) -> None:
-    """Set the radius of each query so that ``rank`` codes of tile ``t`` are within it."""
-    words, _, queries, planes, _ = problem
-    counters, counts, _, _ = selection
-    for q in range(queries.shape[0]):
-        tile_distances(words, t, queries, planes, q, sums, lanes, 0)
-        for distance in lanes:
-            counts[q, distance] += 1
-        radius, below = 0, 0
-        while below < rank:
-            below += counts[q, radius]
-            radius += 1
-        for distance in range(counts.shape[1]):
-            counts[q, distance] = 0
-        counters[q, RADIUS] = radius
+def _by_words(words: Any, n: int, queries: Any, planes: Any, k: int, allowed: Any) -> tuple[Any, Any]:
+    """Distances and positions of the nearest codes, in any order."""
+    shape, kind = ((16 * words.shape[1], 16), np.uint8) if planes.size else ((1, words.shape[1]), np.uint64)
+    found = np.empty((len(queries), k), dtype=np.int32), np.empty((len(queries), k), dtype=np.int64)
+    scan_queries(words, n, allowed, queries, planes, np.empty((len(queries), *shape), kind), k, *found)
+    return found
 
 
-@kernel
-def _scan_words(problem: Any, tiles: Any, k: int, sums: Any, lanes: Any, near: Any, selection: Any) -> None:
-    words, n, queries, planes, allowed = problem
-    counters, _, _, _ = selection
+def _by_slices(
+    words: Any, n: int, queries: Any, planes: Any, k: int, allowed: Any, n_levels: int, estimated: bool = True
+) -> tuple[Any, Any]:
+    """Distances and positions of the nearest codes, in the order of positions; ``allowed`` is a bitmap of all tiles."""
     codes = words.shape[2] * words.shape[3]
-    for t in tiles:
-        valid = min(codes, n - t * codes)
-        for q in range(queries.shape[0]):
-            radius = counters[q, RADIUS]
-            if tile_distances(words, t, queries, planes, q, sums, lanes, radius):
-                _offer_sums(sums, lanes, words.shape[2], near, t * codes, valid, allowed, k, q, selection)
+    sliced = slice_queries(queries, planes, n_levels, codes)
+    radii = np.full(len(queries), n_levels, dtype=np.int64)
+    if estimated:
+        radii = _radius_estimates(words, n, sliced, allowed, n_levels, k)
+    positions = np.empty((len(queries), _capacity(k) + _CODES_PER_WORD), dtype=np.int32)
+    distances, counts = np.empty(positions.shape, dtype=np.uint16), np.zeros(len(queries), dtype=np.int64)
+    memory = empty_aligned((codes // _CODES_PER_WORD,), np.uint64), np.empty(n_levels + 1, dtype=np.int32)
+    _collect(words, allowed, queries, planes, sliced, radii, k, memory, positions, distances, counts)
+    near, where = distances[:, :k], positions[:, :k]
+    if counts.min() < k:
+        near[np.arange(k) >= counts[:, None]] = MISSING
+        again = np.flatnonzero((counts < k) & (radii < n_levels))  # the estimate was too small
+        if len(again):
+            weights = planes[again] if planes.size else planes
+            near[again], where[again] = _by_slices(words, n, queries[again], weights, k, allowed, n_levels, False)
+    return near, where
 
 
-@kernel(inline=True)
-def _offer_sums(
-    sums: Any, lanes: Any, tile_lanes: int, near: Any, first: int, valid: int, allowed: Any, k: int, q: int,
-    selection: Any,
+def _capacity(k: int) -> int:
+    return 4 * k + 1024
+
+
+def _allowed_words(words: npt.NDArray[np.uint64], n: int, allowed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Bitmap of the codes that count, with zeros up to the end of the last tile."""
+    tiles, _, lanes, columns = words.shape
+    bitmap = np.zeros(tiles * lanes * columns // 8, dtype=np.uint8)
+    bitmap[: -(-n // 8)] = allowed[: -(-n // 8)] if len(allowed) else 0xFF
+    bitmap[n // 8 : -(-n // 8)] &= (1 << n % 8) - 1
+    return bitmap.view("<u8").astype(np.uint64, copy=False)
+
+
+@kernel
+def _collect(
+    words: Any, allowed: Any, queries: Any, planes: Any, sliced: Any, radii: Any, k: int, memory: Any, positions: Any,
+    distances: Any, counts: Any,
 ) -> None:  # fmt: skip
-    """Offer the distances of one tile to query ``q``.
+    """Write the ``k`` nearest of the codes below the radius of each query to the front, in the order of positions.
 
-    ``sums`` and ``lanes`` are the same memory, as 64-bit words and as single distances. ``tile_lanes`` is the number of
-    lanes that the tile is laid out for, ``near`` memory for a bitmap, ``first`` the position of the first code of the
-    tile, and ``valid`` the number of codes in it.
+    If there are fewer, ``counts`` has their number. ``memory`` is space for the bitmap of a tile, and for a table of
+    counts. Distances are computed at once, while the tile is in the nearest cache, where it stays for all queries.
     """
-    counters, counts, distances, positions = selection
-    per_word = lanes.shape[0] // sums.shape[0]
-    groups = near.shape[0]
-    steps = 64 // tile_lanes
-    radius, below, count = counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT]
-    near_bitmap(sums, lanes, tile_lanes, radius, near)
-    for g in range(groups):
-        bits = near[g]
-        while bits:
-            bit = np.int64(trailing_zeros(bits))
-            bits &= bits - np.uint64(1)
-            lane = bit // steps
-            column = (bit - lane * steps) * groups + g
-            if lane >= per_word:  # in the second half of sums
-                lane -= per_word
-                column += 8 * groups
-            distance = np.int64(lanes[column * per_word + lane])
-            p = 64 * g + bit
-            if distance < radius and p < valid and _is_allowed(allowed, first + p):
-                radius, below, count = admit(
-                    distance, first + p, k, q, radius, below, count, counts, distances, positions
-                )
-    counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT] = radius, below, count
-
-
-@kernel
-def _scan_slices(problem: Any, sliced: Any, tiles: Any, k: int, near: Any, selection: Any) -> None:
     use_wide_registers()
-    words, n, queries, _, _ = problem
-    counters, _, _, _ = selection
-    codes = words.shape[2] * words.shape[3]
+    near, table = memory
     chunks = sliced.slices.shape[0]
-    for q in range(queries.shape[0]):
-        set_start(sliced, q, counters[q, RADIUS])
-    for t in tiles:
+    groups = near.shape[0]
+    capacity = positions.shape[1] - _CODES_PER_WORD
+    for q in range(positions.shape[0]):
+        set_start(sliced, q, radii[q])
+    for t in range(words.shape[0]):
         for c in range(chunks):
             slice_chunk(words, t, c, sliced, c)
-        valid = min(codes, n - t * codes)
-        for q in range(queries.shape[0]):
+        first = _CODES_PER_WORD * groups * t
+        for q in range(positions.shape[0]):
             marked = np.uint64(0)
             for c in range(chunks):
                 marked |= mark_near(sliced, c, q, near) << np.uint64(WORDS * c)
-            if marked:
-                radius = counters[q, RADIUS]
-                _offer_marked(problem, sliced.lists, t, near, marked, valid, k, q, selection)
-                if counters[q, RADIUS] != radius:
-                    set_start(sliced, q, counters[q, RADIUS])
-
-
-@kernel(inner=True)
-def _offer_marked(
-    problem: Any, lists: Any, t: int, near: Any, marked: Any, valid: int, k: int, q: int, selection: Any
-) -> None:
-    """Offer the codes of tile ``t`` that are marked in ``near`` to query ``q``, and compute their distances.
-
-    Bit g of ``marked`` tells whether word g of ``near`` has any marks. This is one flat loop, because the CPU
-    mispredicts the end of most inner loops.
-    """
-    words, _, queries, planes, allowed = problem
-    counters, counts, distances, positions = selection
-    groups = near.shape[0]
-    radius, below, count = counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT]
-    while marked:
-        g = np.int64(trailing_zeros(marked))
-        bits = near[g]
-        bit = np.int64(trailing_zeros(bits))
-        bits &= bits - np.uint64(1)
-        near[g] = bits
-        marked = marked if bits else marked & (marked - np.uint64(1))
-        p = 64 * g + bit
-        distance = code_distance(words, t, g, bit, queries, planes, q, lists)
-        position = 64 * groups * t + p
-        if p < valid and distance < radius and _is_allowed(allowed, position):
-            radius, below, count = admit(distance, position, k, q, radius, below, count, counts, distances, positions)
-    counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT] = radius, below, count
+            count = counts[q]
+            measured = count
+            while marked:
+                g = np.int64(trailing_zeros(marked))
+                marked &= marked - np.uint64(1)
+                bits = near[g] & allowed[groups * t + g]
+                _write_positions(bits, first + _CODES_PER_WORD * g, positions, q, count)
+                count += np.int64(popcount(bits))
+                if count > capacity:
+                    _measure(words, t, queries, planes, sliced.lists, q, positions, first, measured, count, distances)
+                    radius = keep_nearest(positions, distances, q, count, k, table)
+                    set_start(sliced, q, radius)
+                    count = measured = k
+            _measure(words, t, queries, planes, sliced.lists, q, positions, first, measured, count, distances)
+            counts[q] = count
+    for q in range(positions.shape[0]):
+        if counts[q] > k:
+            keep_nearest(positions, distances, q, counts[q], k, table)
 
 
 @kernel(inline=True)
-def _is_allowed(allowed: Any, position: Any) -> Any:
-    return allowed.shape[0] == 0 or (allowed[position >> 3] >> (position & 7)) & 1 > 0
+def _measure(
+    words: Any, t: int, queries: Any, planes: Any, lists: Any, q: int, positions: Any, first: int, start: int,
+    end: int, distances: Any,
+) -> None:  # fmt: skip
+    """Write the distances of codes ``start`` to ``end`` of query ``q``, all of them in tile ``t``."""
+    for c in range(start, end):
+        p = np.int64(positions[q, c]) - first
+        distances[q, c] = code_distance(words, t, p >> 6, p & 63, queries, planes, q, lists)
+
+
+@kernel(inline=True)
+def _write_positions(bits: Any, first: int, positions: Any, q: int, count: int) -> None:
+    """Write the positions of the bits of a word. Most words have one or two, so two are written without a branch."""
+    for _ in range(2):
+        positions[q, count] = first + np.int64(trailing_zeros(bits | _HIGHEST_BIT))
+        bits &= bits - np.uint64(1)
+        count += 1
+    while bits:
+        positions[q, count] = first + np.int64(trailing_zeros(bits))
+        bits &= bits - np.uint64(1)
+        count += 1
+
+
+def _radius_estimates(
+    words: npt.NDArray[np.uint64],
+    n: int,
+    sliced: SlicedQueries,
+    allowed: npt.NDArray[np.uint64],
+    n_levels: int,
+    k: int,
+) -> npt.NDArray[np.int64]:
+    """Radius for each query that leaves a few more than ``k`` codes; ``n_levels`` for a base that is too small."""
+    radii = np.full(len(sliced.rows), n_levels, dtype=np.int64)
+    chunks, rank = _sample_size(n, k, _capacity(k) // 2)
+    if chunks:
+        # spread over the whole base, since its order often has a meaning
+        sample = np.arange(chunks) * (n // CODES_PER_CHUNK) // chunks
+        mask = allowed.reshape(-1, WORDS)[sample].ravel()
+        margins = empty_aligned((len(sliced.width), len(mask)), np.uint64)
+        chosen = np.empty_like(mask)
+        _radii_of_sample(words, sample, mask, chosen, rank, n_levels, sliced.with_chunks(chunks), margins, radii)
+    return radii
+
+
+def _sample_size(n: int, k: int, wanted: int) -> tuple[int, int]:
+    """Chunks to sample, and the rank in the sample at which the radius is read off; no chunks if ``n`` is too small.
+
+    The radius should leave no more than ``wanted`` codes. A small sample of a large base would leave more.
+    """
+    whole = n // CODES_PER_CHUNK
+    chunks = min(_CHUNKS, whole // 4)
+    if chunks < _FEWEST_CHUNKS:
+        return 0, 0
+    while 2 * chunks <= min(whole // 4, _MOST_CHUNKS) and _sample_rank(k, chunks, n) * whole > wanted * chunks:
+        chunks *= 2
+    rank = _sample_rank(k, chunks, n)
+    return (chunks, rank) if rank <= chunks * CODES_PER_CHUNK // 4 else (0, 0)
+
+
+def _sample_rank(k: int, chunks: int, n: int) -> int:
+    """How many codes of the sample should be within the radius, so that k of all codes are."""
+    share = k * chunks * CODES_PER_CHUNK / n
+    return int(share + _DEVIATIONS * share**0.5 + _RANK_MARGIN)
+
+
+@kernel
+def _radii_of_sample(
+    words: Any, sample: Any, allowed: Any, chosen: Any, rank: int, n_levels: int, sliced: Any, margins: Any, radii: Any
+) -> None:
+    use_wide_registers()
+    chunks_per_tile = words.shape[2] * words.shape[3] // CODES_PER_CHUNK
+    for slot in range(sample.shape[0]):
+        t = sample[slot] // chunks_per_tile
+        slice_chunk(words, t, sample[slot] - t * chunks_per_tile, sliced, slot)
+    for q in range(radii.shape[0]):
+        set_start(sliced, q, n_levels)
+        for c in range(sample.shape[0]):
+            write_margins(sliced, c, q, margins)
+        radii[q] = n_levels - _largest(margins, allowed, rank, chosen)
+
+
+@kernel(inner=True)
+def _largest(margins: Any, allowed: Any, rank: int, chosen: Any) -> Any:
+    """The ``rank``-th largest of the allowed numbers whose bits are the rows of ``margins``; none is negative."""
+    use_wide_registers()
+    for i in range(chosen.shape[0]):  # assigning the whole array would take longer to compile than all the rest
+        chosen[i] = allowed[i]
+    number, left = np.int64(0), np.int64(rank)
+    for plane in range(margins.shape[0] - 2, -1, -1):
+        count = np.uint64(0)
+        for i in range(chosen.shape[0]):
+            count += popcount(chosen[i] & margins[plane, i])
+        enough = np.int64(count) >= left
+        flip = np.uint64(0) if enough else ~np.uint64(0)
+        for i in range(chosen.shape[0]):
+            chosen[i] &= margins[plane, i] ^ flip
+        number = 2 * number + (1 if enough else 0)
+        left -= np.int64(0 if enough else count)
+    return number

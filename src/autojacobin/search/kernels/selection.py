@@ -1,9 +1,7 @@
 """The k smallest of many distances; equal distances in the order of their ids.
 
-*By counting*, for distances between codes, which are small whole numbers. Codes arrive in the order of their positions.
-For each query a table counts the codes at each distance, which gives the distance of the k-th nearest code so far, the
-*radius*. A later code is accepted only if it is strictly nearer than the radius: at the same distance, the earlier
-position wins. No heap is needed, and the final sort is a counting sort.
+*By counting*, for distances between codes, which are small whole numbers: a table counts the codes at each distance,
+which gives the distance of the k-th nearest.
 
 *By heaps*, for real numbers. A pass without branches first takes the minimum of every so many values. The k-th smallest
 of these minima is a limit that at least k values do not exceed, and few more do not.
@@ -12,106 +10,17 @@ of these minima is a limit that at least k values do not exceed, and few more do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.compilation import kernel, use_wide_registers
 
-RADIUS, BELOW, COUNT = 0, 1, 2  # columns of Selection.counters
 _STRIPES_PER_WANTED = 4
 LAST_ID = 2**63 - 1
-
-
-class Selection(NamedTuple):
-    """The nearest codes so far of a block of queries. Compiled functions take it as a plain tuple.
-
-    Attributes
-    ----------
-    counters : array of int64, shape (n_queries, 3)
-        The radius, the number of codes below it, and the number of codes kept.
-    counts : array of int32, shape (n_queries, n_levels + 1)
-        Number of accepted codes at each distance.
-    distances, positions : arrays of shape (n_queries, capacity)
-        The codes that are kept, in the order of their positions.
-    """
-
-    counters: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int32]
-    distances: npt.NDArray[np.uint16]
-    positions: npt.NDArray[np.int64]
-
-
-def empty_selection(n_queries: int, k: int, n_levels: int) -> Selection:
-    """Select the ``k`` nearest of codes whose distances are below ``n_levels``."""
-    counters = np.zeros((n_queries, 3), dtype=np.int64)
-    counters[:, RADIUS] = n_levels
-    counts = np.zeros((n_queries, n_levels + 1), dtype=np.int32)
-    distances = np.empty((n_queries, capacity_for(k)), dtype=np.uint16)
-    positions = np.empty((n_queries, capacity_for(k)), dtype=np.int64)
-    return Selection(counters, counts, distances, positions)
-
-
-def capacity_for(k: int) -> int:
-    """Codes that are kept before those that are no longer among the nearest are removed."""
-    return k + max(k, 1024)
-
-
-@kernel(inline=True)
-def admit(
-    distance: Any, position: Any, k: int, q: int, radius: int, below: int, count: int, counts: Any, distances: Any,
-    positions: Any,
-) -> tuple[int, int, int]:  # fmt: skip
-    """Accept a code that is nearer than the radius; gives the new radius, number below it and number kept."""
-    if count == positions.shape[1]:
-        count = _remove_far(k, radius, below, count, q, distances, positions)
-    distances[q, count] = distance
-    positions[q, count] = position
-    counts[q, distance] += 1
-    below += 1
-    while below >= k:
-        radius -= 1
-        below -= counts[q, radius]
-    return radius, below, count + 1
-
-
-@kernel(inner=True)
-def _remove_far(k: int, radius: int, below: int, count: int, q: int, distances: Any, positions: Any) -> int:
-    """Keep the codes below the radius and, at the radius itself, the first ones that are needed to make k."""
-    missing = k - below
-    left = 0
-    for c in range(count):
-        at_radius = distances[q, c] == radius
-        if distances[q, c] < radius or (at_radius and missing > 0):
-            distances[q, left] = distances[q, c]
-            positions[q, left] = positions[q, c]
-            left += 1
-            if at_radius:
-                missing -= 1
-    return left
-
-
-@kernel
-def finish(k: int, selection: Any, out_distances: Any, out_positions: Any) -> None:
-    """Write the ``k`` nearest in order of distance, equal ones by position. The table of counts is used up."""
-    counters, counts, distances, positions = selection
-    for q in range(counters.shape[0]):
-        count = _remove_far(k, counters[q, RADIUS], counters[q, BELOW], counters[q, COUNT], q, distances, positions)
-        for distance in range(counts.shape[1]):
-            counts[q, distance] = 0
-        for c in range(count):
-            counts[q, distances[q, c]] += 1
-        rank = 0
-        for distance in range(counts.shape[1]):
-            here = counts[q, distance]
-            counts[q, distance] = rank
-            rank += here
-        for c in range(count):
-            place = counts[q, distances[q, c]]
-            counts[q, distances[q, c]] += 1
-            out_distances[q, place] = distances[q, c]
-            out_positions[q, place] = positions[q, c]
+_DIGIT_BITS, _POSITION_BITS = 11, 44
+_DIGIT = np.uint64(2**_DIGIT_BITS - 1)
 
 
 @kernel(inner=True)
@@ -138,6 +47,40 @@ def keep_nearest(positions: Any, distances: Any, q: int, count: int, k: int, cou
         kept += (here < radius) | (at_radius & (missing > 0))
         missing -= at_radius
     return radius
+
+
+@kernel
+def sort_nearest(distances: Any, positions: Any, by_position: bool) -> None:
+    """Sort the codes of each row by distance, equal ones by position, unless they are sorted ``by_position`` already.
+
+    This is a radix sort, without the digits that are zero in all numbers.
+    """
+    n = distances.shape[1]
+    keys, others, counts = (
+        np.empty(n, dtype=np.uint64),
+        np.empty(n, dtype=np.uint64),
+        np.empty(2**_DIGIT_BITS + 1, dtype=np.int64),
+    )
+    for q in range(distances.shape[0]):
+        used = np.uint64(0)
+        for i in range(n):
+            keys[i] = np.uint64(distances[q, i]) << np.uint64(_POSITION_BITS) | np.uint64(max(positions[q, i], 0))
+            used |= keys[i]
+        for shift in range(_POSITION_BITS if by_position else 0, 64, _DIGIT_BITS):
+            if (used >> np.uint64(shift)) & _DIGIT:
+                counts[:] = 0
+                for i in range(n):
+                    counts[((keys[i] >> np.uint64(shift)) & _DIGIT) + np.uint64(1)] += 1
+                for value in range(2**_DIGIT_BITS):
+                    counts[value + 1] += counts[value]
+                for i in range(n):
+                    digit = (keys[i] >> np.uint64(shift)) & _DIGIT
+                    others[counts[digit]] = keys[i]
+                    counts[digit] += 1
+                keys, others = others, keys
+        for i in range(n):
+            distances[q, i] = keys[i] >> np.uint64(_POSITION_BITS)
+            positions[q, i] = keys[i] & np.uint64((1 << _POSITION_BITS) - 1)
 
 
 def merge_topk(parts: Sequence[tuple[Any, Any]], k: int) -> tuple[Any, Any]:
