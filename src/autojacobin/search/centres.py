@@ -25,11 +25,10 @@ from autojacobin.search.kernels.coarse_quantiser import (
     FEWEST_IN_CELLS,
     STEPS_AT_ONCE,
     cells_to_look_at,
-    choose_second,
     nearest_centres,
-    nearest_column,
     write_groups,
 )
+from autojacobin.search.kernels.kmeans import choose_second, nearest_column
 from autojacobin.search.kernels.simd import empty_aligned
 
 _PRODUCTS_PER_BLOCK = 2**21

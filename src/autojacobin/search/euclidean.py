@@ -28,29 +28,16 @@ from autojacobin.core.parallel import run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix, check_finite
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k
-from autojacobin.search.kernels.l2 import (
-    LONGEST_UINT8,
-    estimate_rows,
-    l2_rows,
-    l2_uint8_rows,
-    select_undecided,
-    write_bytes,
-    write_measured,
-)
+from autojacobin.search.kernels.l2 import measure_rows
 from autojacobin.search.kernels.selection import merge_topk, select_smallest
 
 # What tunes the search
 _NUMBERS_PER_BLOCK = 2**23
 _QUERIES_AT_ONCE = 32
 _PAIRS_PER_BLOCK = 2**16
-_FEWEST_ROWS_PER_WANTED = 4  # if a larger share is wanted, estimates save little
-_FEWEST_NUMBERS = 2**18  # fewer are measured faster than they are estimated
 
 # What correctness needs
 _IN_PLACE = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32", "float64"))
-_ESTIMATED = frozenset(np.dtype(name) for name in ("uint8", "float16", "float32"))
-_LONGEST_ESTIMATED = 2**20  # numbers in a vector, up to which the relative error stays below an eighth
-_UNIT, _TINY = 2.0**-24, 2.0**-120
 
 
 class Measure(Protocol):
@@ -65,8 +52,8 @@ class Measure(Protocol):
     ) -> None:
         """Write the squared distances of a block of queries, which are floats, to the candidates of each.
 
-        If only the ``wanted`` nearest of each query matter, anything larger than their distances may be written for the
-        others.
+        ``squared`` holds infinity at first. If only the ``wanted`` nearest of each query matter, anything larger than
+        their distances may be written for the others.
         """
 
 
@@ -153,7 +140,7 @@ def nearest_of_all(
 
         def compare(first: int, some: Any = some, per_block: int = per_block) -> tuple[Any, Any]:
             block = np.repeat(ids[np.newaxis, first : first + per_block], len(some), axis=0)
-            wanted, measured = min(k, block.shape[1]), np.empty(block.shape)
+            wanted, measured = min(k, block.shape[1]), np.full(block.shape, np.inf)
             measure(some, block, measured, wanted)
             found = np.empty((len(some), wanted)), np.empty((len(some), wanted), dtype=np.int64)
             select_smallest(measured, block, wanted, *found)
@@ -176,7 +163,7 @@ def order_block(
     A candidate of -1 is missing, and its distance is infinite.
     """
     ids = np.ascontiguousarray(ids, dtype=np.int64)  # for any other layout or type, kernels would be compiled again
-    k, squared = nearest.shape[1], np.empty(ids.shape)
+    k, squared = nearest.shape[1], np.full(ids.shape, np.inf)
     missing = ids < 0
     if missing.any():
         known = ids[~missing]
@@ -225,19 +212,14 @@ def is_read_in_place(vectors: Any) -> bool:
 def squared_distances(queries: Any, vectors: Any, rows: Any, squared: Any, wanted: int | None = None) -> None:
     """Write the squared distance of each query to each of its ``rows`` of ``vectors``; rows below 0 are left out.
 
-    ``queries`` are float32 or float64, ``rows`` and ``squared`` have a row for each of them. If only the ``wanted``
-    nearest of each query matter, anything larger than their distances may be written for the others.
+    ``rows`` and ``squared`` have a row for each of the queries, and ``squared`` holds infinity, or what was measured
+    before. If only the ``wanted`` nearest of each query matter, anything larger than their distances may be written for
+    the others.
     """
-    whole = np.empty(queries.shape, dtype=np.int16)
-    if vectors.dtype == np.uint8 and queries.shape[1] <= LONGEST_UINT8 and write_bytes(queries, whole):
-        l2_uint8_rows(whole, _numbers(vectors), rows, squared)
-    elif wanted is not None and _are_estimated(vectors, rows, wanted):
-        chosen, columns = _estimate(queries, vectors, rows, wanted, squared)
-        measured = np.empty(chosen.shape)
-        l2_rows(queries, _numbers(vectors), chosen, measured)
-        write_measured(measured, chosen, columns, squared)
-    else:
-        l2_rows(queries, _numbers(vectors), rows, squared)
+    exact = np.ascontiguousarray(queries, dtype=np.float64)
+    with np.errstate(all="ignore"):  # what float32 cannot hold is measured exactly
+        floats = exact.astype(np.float32)
+    measure_rows(floats, exact, _numbers(vectors), rows, squared, rows.shape[1] if wanted is None else wanted)
 
 
 def _numbers(vectors: Any) -> Any:
@@ -246,44 +228,6 @@ def _numbers(vectors: Any) -> Any:
     Numba does not know float16, so its bits are passed. All are read-only, as a memory map is: what can be written is
     another type, for which the kernels would be compiled again.
     """
-    numbers = np.asarray(vectors).view(np.uint16 if vectors.dtype == np.float16 else vectors.dtype)
+    numbers = np.ascontiguousarray(vectors).view(np.uint16 if vectors.dtype == np.float16 else vectors.dtype)
     numbers.flags.writeable = False
     return numbers
-
-
-def _are_estimated(vectors: Any, rows: Any, wanted: int) -> bool:
-    """Return whether estimates are possible for such vectors, and faster for the ``wanted`` nearest of ``rows``."""
-    width = vectors.shape[1]
-    if vectors.dtype not in _ESTIMATED or not vectors.flags.c_contiguous or width > _LONGEST_ESTIMATED:
-        return False
-    present = np.count_nonzero(rows >= 0)
-    enough = wanted <= rows.shape[1] and present >= _FEWEST_ROWS_PER_WANTED * wanted * len(rows)
-    return bool(enough and present * width >= _FEWEST_NUMBERS)
-
-
-def _estimate(queries: Any, vectors: Any, rows: Any, wanted: int, squared: Any) -> tuple[Any, Any]:
-    """Write estimates of the squared distances, and give the rows that may be among the ``wanted`` nearest.
-
-    Also gives the columns of ``rows`` that they are in. Both are filled up with -1. The estimates of all other rows are
-    larger than ``wanted`` of the squared distances.
-    """
-    floats, moved = _as_float32(queries)
-    numbers = _numbers(vectors)
-    estimate_rows(floats, numbers, rows, squared)
-    error, tiny = 2 * (vectors.shape[1] + 8) * _UNIT, (vectors.shape[1] + 8) * _TINY
-    capacity, most = 0, 2 * wanted
-    while most > capacity:  # a second time only if very many are equally far
-        capacity = min(most, rows.shape[1])
-        chosen = np.full((len(rows), capacity), -1, dtype=np.int64)
-        columns = np.full((len(rows), capacity), -1, dtype=np.int32)
-        most = select_undecided(numbers, rows, squared, moved, error, tiny, wanted, chosen, columns)
-    return chosen, columns
-
-
-def _as_float32(queries: Any) -> tuple[Any, Any]:
-    """Queries as float32, and the largest distance that each of them moved by."""
-    if queries.dtype == np.float32:
-        return np.ascontiguousarray(queries), np.zeros(len(queries))
-    with np.errstate(all="ignore"):  # what float32 cannot hold moves by infinity
-        floats = np.ascontiguousarray(queries, dtype=np.float32)
-        return floats, np.sqrt(np.square(queries - floats).sum(axis=1)) * (1 + 2.0**-20)

@@ -8,7 +8,6 @@ searched in blocks on all cores, by the same compiled code, so that their answer
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,7 +44,6 @@ _MOST_PROBES = 2**22  # of the queries that are sorted together
 _MISSING = 2**31 - 1  # whole distance where there is no code
 _NO_NUMBERS = np.empty(0)
 _NO_RULE = np.empty((0, 6))
-_MOST_BYTES_KEPT = 2**16  # of memory for candidates, by each thread
 _NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
 
 Chosen = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
@@ -150,25 +148,6 @@ class Found(NamedTuple):
         return self.facts[:, 2]
 
 
-class _Memory(threading.local):
-    """Memory for the candidates of a few queries, which each thread keeps."""
-
-    shape = (0, 0)
-    kept: Any = None
-
-    def candidates(self, n: int, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Memory for the candidates of ``n`` queries, and for those of them that are doubtful."""
-        made: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] = self.kept
-        if self.shape != (n, number):
-            made = np.empty((4, n, number), np.int64), np.empty((2, 2 * n * number), np.int64)
-            if made[0].nbytes <= _MOST_BYTES_KEPT:
-                self.shape, self.kept = (n, number), made
-        return made
-
-
-_memory = _Memory()
-
-
 class _Search:
     """The segments of a search as the kernels take them.
 
@@ -202,19 +181,15 @@ class _Search:
             row[names.index(name)] = value or 0
 
     def _order(
-        self,
-        floats: npt.NDArray[np.float32],
-        queries: npt.NDArray[Any],
-        candidates: int | None,
-        collected: npt.NDArray[np.int64],
-        doubtful: npt.NDArray[np.int64],
-        found: Found,
+        self, queries: npt.NDArray[Any], candidates: int | None, collected: npt.NDArray[np.int64], found: Found
     ) -> int:
         """Order candidates, by their vectors if their number was given; gives how many queries have too few results."""
         if candidates is None:
             return int(order_codes(collected, found.facts, found.distances, found.numbers))
+        doubtful = np.empty((2, 2 * collected[0].size), np.int64)
+        floats, exact = (np.ascontiguousarray(queries, dtype) for dtype in (np.float32, np.float64))
         n_doubtful, n_short = order_vectors(
-            floats, queries, self._kind, self._parts, collected, found.distances, found.numbers, doubtful
+            floats, exact, self._kind, self._parts, collected, found.distances, found.numbers, doubtful
         )
         if n_doubtful:
             self._check(doubtful[:, :n_doubtful])
@@ -356,12 +331,9 @@ class ListSearch(_Search):
         found: Found,
     ) -> int:
         """Search the lists that are probed; gives how many queries have too few results."""
-        floats = np.ascontiguousarray(queries, np.float32)
-        if queries.dtype == np.float32:
-            queries = floats
         if len(queries) <= MOST_QUERIES:
-            return self._run(floats, queries, _NOT_CHOSEN, probing, candidates, prepared, found)
-        return self._run_blocks(floats, queries, probing, candidates, prepared, found)
+            return self._run(queries, _NOT_CHOSEN, probing, candidates, prepared, found)
+        return self._run_blocks(queries, probing, candidates, prepared, found)
 
     def chosen_lists(self, queries: npt.NDArray[Any], probing: Probing) -> Chosen:
         """The lists that each query scans, nearest first; on all cores."""
@@ -382,21 +354,20 @@ class ListSearch(_Search):
 
         Distances are in float64, in which different ones stay different. ``in_own_type`` converts those of the merge.
         """
-        floats = np.ascontiguousarray(queries, np.float32)
-        found = Found(np.empty((len(floats), k)), np.empty((len(floats), k), np.int64), np.empty((len(floats), 3)))
+        n = len(queries)
+        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 3)))
         probing = Probing(chosen[0].shape[1])
 
         def search(rows: slice) -> None:
             asked = None if prepared is None else prepared[rows]
             here = Found(found.distances[rows], found.numbers[rows], found.facts[rows])
-            self._run(floats[rows], floats[rows], (chosen[0][rows], chosen[1][rows]), probing, None, asked, here)
+            self._run(queries[rows], (chosen[0][rows], chosen[1][rows]), probing, None, asked, here)
 
-        run_tasks(search, [(rows,) for rows in _blocks(len(floats))])
+        run_tasks(search, [(rows,) for rows in _blocks(n)])
         return found.distances, found.numbers
 
     def _run(
         self,
-        floats: npt.NDArray[np.float32],
         queries: npt.NDArray[Any],
         chosen: Chosen,
         probing: Probing,
@@ -406,16 +377,15 @@ class ListSearch(_Search):
     ) -> int:
         """Search in the calling thread; gives how many queries have too few results."""
         n, k = found.numbers.shape
-        collected, doubtful = _memory.candidates(n, candidates or k)
+        floats, collected = np.ascontiguousarray(queries, np.float32), np.empty((4, n, candidates or k), np.int64)
         search_lists(
             floats, self._parts, self._model, self._reals, _coding_of(prepared), probing.rule, self._shares,
             probing.most, *chosen, collected, found.facts,
         )  # fmt: skip
-        return self._order(floats, queries, candidates, collected, doubtful, found)
+        return self._order(queries, candidates, collected, found)
 
     def _run_blocks(
         self,
-        floats: npt.NDArray[np.float32],
         queries: npt.NDArray[Any],
         probing: Probing,
         candidates: int | None,
@@ -431,16 +401,14 @@ class ListSearch(_Search):
         n_short = []
 
         def search(rows: Any, *chosen: npt.NDArray[Any]) -> None:
-            some = floats[rows]
-            exact = some if queries is floats else queries[rows]
-            asked = None if prepared is None else prepared[rows]
+            some, asked = queries[rows], None if prepared is None else prepared[rows]
             here = Found(*(np.empty((len(some), *part.shape[1:]), part.dtype) for part in found))
-            n_short.append(self._run(some, exact, chosen or _NOT_CHOSEN, probing, candidates, asked, here))  # type: ignore[arg-type]
+            n_short.append(self._run(some, chosen or _NOT_CHOSEN, probing, candidates, asked, here))  # type: ignore[arg-type]
             for part, out in zip(here, found, strict=True):
                 out[rows] = part
 
-        for start in range(0, len(floats), per_turn):
-            some = floats[start : start + per_turn]
+        for start in range(0, len(queries), per_turn):
+            some = queries[start : start + per_turn]
             blocks: list[Any] = _blocks(len(some))
             if len(some) < _FEWEST_SORTED:
                 run_tasks(search, [(slice(start + rows.start, start + rows.stop),) for rows in blocks])
@@ -519,8 +487,7 @@ class TileSearch(_Search):
         if candidates is not None and self._measure is not None:
             return self._measured(queries, k, self.search(queries, candidates, None, prepared))
         found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 3)))
-        floats = queries if queries.dtype == np.float32 else queries.astype(np.float32)
-        collected, doubtful = _memory.candidates(n, candidates or k)
+        floats, collected = np.ascontiguousarray(queries, np.float32), np.empty((4, n, candidates or k), np.int64)
         shape, kind = self._asked
         search_tiles(
             floats, self._parts, self._model, self._reals, _coding_of(prepared), np.empty((n, *shape), kind),
@@ -528,7 +495,7 @@ class TileSearch(_Search):
         )  # fmt: skip
         if candidates is None and prepared is None and self._distance != "decoded":
             found.facts[:, :2] = (1, 0) if self._distance == "hamming" else found.facts[:, :1] / 2 * (1, 0)
-        self._order(floats, queries, candidates, collected, doubtful, found)
+        self._order(queries, candidates, collected, found)
         if candidates is not None:
             return found
         counted = self._distance == "hamming"

@@ -8,15 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autojacobin.search import euclidean, rerank
-from autojacobin.search.euclidean import _are_estimated, _estimate, squared_distances
+from autojacobin.search import rerank
+from autojacobin.search.euclidean import _numbers, squared_distances
 from autojacobin.search.kernels import l2 as kernels
 from tests.search.candidates import by_sorting, drawn
+
+estimate_rows = numba.njit(kernels.estimate_rows)  # otherwise compiled as a part of other kernels only
+
+
+@numba.njit
+def measure(query, exact, vectors, rows, squared, nearest):
+    kernels.measure(query, exact, vectors, rows, squared, nearest)
 
 
 def all_measured(queries, candidates, vectors, k):
     """Answer from the distances of all candidates, none of them estimated."""
-    squared = np.empty(candidates.shape)
+    squared = np.full(candidates.shape, np.inf)
     squared_distances(queries, vectors, candidates, squared)
     order = np.lexsort((candidates, squared), axis=1)[:, :k]
     return np.sqrt(np.take_along_axis(squared, order, axis=1)), np.take_along_axis(candidates, order, axis=1)
@@ -45,10 +52,7 @@ def test_estimates_change_no_bit_of_the_answer(seed, dtype, query_dtype, D):
     queries = (centre + rng.choice([0, 1e-6, 1], (6, 1)) * rng.normal(size=(6, D))).astype(query_dtype)
     candidates = drawn(rng, 300, 200, 6)
     k = int(rng.integers(1, 51))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(euclidean, "_FEWEST_NUMBERS", 0)
-        assert _are_estimated(vectors, candidates, k)
-        distances, ids = rerank(queries, candidates, vectors, k)
+    distances, ids = rerank(queries, candidates, vectors, k)
     expected, expected_ids = all_measured(queries, candidates, vectors, k)
     assert np.array_equal(distances, expected)
     assert np.array_equal(ids, expected_ids)
@@ -61,8 +65,11 @@ def test_estimates_leave_hardly_more_than_is_wanted(dtype, query_dtype):
     vectors = (rng.normal(size=(2000, 96)) * 20 + 100).astype(dtype)
     queries = (rng.normal(size=(30, 96)) * 20 + 100).astype(query_dtype)
     candidates = drawn(rng, 2000, 500, 30)
-    squared = np.empty(candidates.shape)
-    undecided, _ = _estimate(queries, vectors, candidates, 10, squared)
+    undecided = candidates.copy()
+    for query, rows in zip(queries, undecided, strict=True):
+        asked, nearest = (query[None].astype(kind) for kind in (np.float32, np.float64)), np.empty((1, 10))
+        numbers = np.empty((1, 10), dtype=np.int64)
+        measure(*asked, _numbers(vectors), rows[None], np.full((1, 500), np.inf), (nearest, numbers))
     assert np.all((undecided >= 0).sum(axis=1) <= 20)
     distances, ids = rerank(queries, candidates, vectors, 10)
     expected, expected_ids = by_sorting(queries, candidates, vectors, 10)
@@ -77,7 +84,7 @@ def test_the_error_of_estimates_is_within_its_bound(seed, D, exponent):
     vectors = (rng.normal(size=(20, D)) * 10.0 ** (exponent + rng.uniform(-1, 1, (20, D)))).astype(np.float32)
     queries = (rng.normal(size=(1, D)) * 10.0**exponent).astype(np.float32)
     rows, squared = np.arange(20)[None], np.empty((1, 20))
-    _estimate(queries, vectors, rows, 1, squared)
+    estimate_rows(queries, vectors, rows, squared)
     for value, vector in zip(squared[0], vectors, strict=True):
         exact = sum((Fraction(float(a)) - Fraction(float(b))) ** 2 for a, b in zip(queries[0], vector, strict=True))
         # half of what is allowed for: the rest is for the roundings of float64
@@ -90,7 +97,6 @@ def test_squares_beyond_float32_are_measured_well(size):
     vectors = (rng.uniform(-3, 3, (600, 80)) * size).astype(np.float32)
     queries = vectors[:8] if size < 1 else vectors[:8] / 2
     candidates = drawn(rng, 600, 500, 8)
-    assert _are_estimated(vectors, candidates, 20)
     distances, ids = rerank(queries, candidates, vectors, 20)
     expected, expected_ids = by_sorting(queries, candidates, vectors, 20)
     assert np.allclose(distances, expected, rtol=1e-12, atol=0)
@@ -107,7 +113,7 @@ def test_distances_at_the_end_of_float32_are_measured_well():
     queries = np.zeros((8, 80), dtype=np.float32)
     candidates = drawn(rng, 600, 500, 8)
     squared = np.empty(candidates.shape)
-    _estimate(queries, vectors, candidates, 125, squared)
+    estimate_rows(queries, vectors, candidates, squared)
     assert 0 < np.isfinite(squared[0]).sum() < 500
     distances, ids = rerank(queries, candidates, vectors, 125)
     expected, expected_ids = all_measured(queries, candidates, vectors, 125)
@@ -120,7 +126,6 @@ def test_queries_between_the_numbers_of_float32_are_measured_from_where_they_are
     vectors = (1000 + 1e-3 * rng.normal(size=(9000, 3))).astype(np.float32)  # some ten steps of float32 apart
     queries = 1000 + 1e-3 * rng.normal(size=(100, 3))
     candidates = drawn(rng, 9000, 2000, 100)
-    assert _are_estimated(vectors, candidates, 20)
     distances, ids = rerank(queries, candidates, vectors, 20)
     expected, expected_ids = by_sorting(queries, candidates, vectors, 20)
     assert np.allclose(distances, expected, rtol=1e-12, atol=0)
@@ -148,7 +153,7 @@ def test_of_several_tables_each_measures_its_own_rows():
     whole, starts = np.concatenate(tables), (0, 500, 503)
     queries = rng.normal(size=(8, 80)).astype(np.float32)
     ids = np.array([rng.permutation(600) for _ in range(8)])
-    squared = np.full(ids.shape, -1.0)
+    squared = np.full(ids.shape, np.inf)
     for table, start in zip(tables, starts, strict=True):
         before = squared.copy()
         here = (ids >= start) & (ids < start + len(table))
@@ -160,24 +165,6 @@ def test_of_several_tables_each_measures_its_own_rows():
     assert np.array_equal(np.argsort(squared, axis=1)[:, :10], order)
     assert np.array_equal(np.take_along_axis(squared, order, axis=1), np.take_along_axis(exact, order, axis=1))
     assert np.any(squared != exact)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "order", "there", "wanted", "expected"),
-    [
-        (np.float32, "C", 500, 10, True),
-        (np.float16, "C", 500, 125, True),
-        (np.float32, "C", 500, 126, False),  # too large a share is wanted
-        (np.float32, "C", 30, 10, False),  # nearly all lie elsewhere
-        (np.float64, "C", 500, 10, False),
-        (np.float32, "F", 500, 10, False),
-        (">f4", "C", 500, 10, False),
-    ],
-)
-def test_estimates_are_made_where_they_can_be_and_help(dtype, order, there, wanted, expected):
-    rows = np.tile(np.where(np.arange(500) < there, np.arange(500), -1), (40, 1))
-    assert _are_estimated(np.zeros((500, 80), dtype=dtype, order=order), rows, wanted) == expected
-    assert not _are_estimated(np.zeros((500, 4), dtype=dtype, order=order), rows, wanted)  # too little to do
 
 
 @pytest.mark.parametrize("instruction", [False, True])

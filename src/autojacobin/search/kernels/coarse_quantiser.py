@@ -1,16 +1,11 @@
-"""The nearest of some centres, and the means of groups of vectors.
+"""The nearest centres of queries.
 
-*One centre* (``nearest_column``), for k-means. With x·c from a matrix product, ‖x − c‖² − ‖x‖² = ‖c‖² − 2 x·c. The
-smallest of these is found in strips: a strip is read one by one only if it holds something smaller than what was found
-before, and whether it does is tested by whole vectors.
-
-*Some centres* (``nearest_centres``), for queries. Products of bytes estimate which centres are near: CPUs take 64
-of them by one instruction, and the centres take a quarter of the memory. Centres are rounded to multiples of a step s,
-and a query x to multiples of a step t. Rounding errors are about uniform, so the product x·c errs by a standard
-deviation of about √((s² ‖x‖² + t² ‖c‖²) / 12), and the squared distance by twice that. A centre is measured if its
-estimate exceeds that of the n-th by at most four of these. With one million SIFT descriptors and 4,096 centres, all of
-the nearest were found for each of 1,000 queries. Sums of whole numbers do not depend on their order, so the centres of
-a query do not depend on what else is searched for.
+*Products of bytes* choose the centres that are measured: CPUs take 64 of them by one instruction, and the centres take
+a quarter of the memory. Centres are rounded to multiples of a step s, and a query x to multiples of a step t. Rounding
+errors are about uniform, so the product x·c errs by a standard deviation of about √((s² ‖x‖² + t² ‖c‖²) / 12), and the
+squared distance by twice that. A centre is measured if its estimate exceeds that of the n-th by at most four of these.
+With one million SIFT descriptors and 4,096 centres, all of the nearest were found for each of 1,000 queries. Sums of
+whole numbers do not depend on their order, so the centres of a query do not depend on what else is searched for.
 
 *The rule.* Which lists are scanned may depend on how many neighbours are expected in them. The expected number λ of
 neighbours in the list of rank i, whose centre is at the squared distance d_i², is learned:
@@ -49,7 +44,6 @@ from autojacobin.search.kernels.simd import (
 )
 
 # What tunes the search
-_STRIP = 64
 _QUERIES_AT_ONCE = 4
 STEPS_AT_ONCE = 2  # of four features, by a query alone: an addition to a sum waits for the one before
 FEWEST_IN_CELLS = 2**13  # centres; the nearest of fewer are found as fast without cells
@@ -71,28 +65,6 @@ _DOT = "llvm.aarch64.neon.sdot.v4i32.v16i8"
 _SHIFTED = not machine_has("dotprod")  # x86 multiplies unsigned bytes with signed ones, ARM signed ones
 _INFINITE_BITS = np.int32(0x7F800000)  # of float32
 _LARGEST = np.finfo(np.float32).max
-
-
-@kernel
-def nearest_column(products: Any, norms: Any, labels: Any) -> None:
-    """Write the column with the smallest norm − 2 · product of each row; of equal ones the first."""
-    use_wide_registers()
-    columns = np.uint64(products.shape[1])
-    for row in range(products.shape[0]):
-        best, label = np.float32(np.inf), np.int64(0)
-        first = np.uint64(0)
-        while first < columns:
-            end = min(first + np.uint64(_STRIP), columns)
-            smaller = False
-            for j in range(first, end):
-                smaller |= norms[j] - np.float32(2) * products[row, j] < best
-            if smaller:
-                for j in range(first, end):
-                    value = norms[j] - np.float32(2) * products[row, j]
-                    if value < best:
-                        best, label = value, np.int64(j)
-            first = end
-        labels[row] = label
 
 
 # Products of bytes
@@ -570,56 +542,3 @@ def _shell_sorted(keys: Any) -> Any:
                 place -= gap
             keys[place] = key
     return keys
-
-
-@kernel(reassociate=True)
-def choose_second(X: Any, points: Any, first: Any, near: Any, second: Any) -> None:
-    """Write a second centre of each row, as :meth:`~autojacobin.search.centres.Centres.second` says."""
-    left = np.empty(X.shape[1], dtype=np.float32)
-    for q in range(np.uint64(X.shape[0])):
-        length, best = np.float32(_TINY), np.float32(np.inf)
-        second[q] = -1
-        for j in range(np.uint64(X.shape[1])):
-            left[j] = X[q, j] - points[np.uint64(first[q]), j]
-            length += left[j] * left[j]
-        for place in range(np.uint64(near.shape[1])):
-            c = near[q, place]
-            if c < 0 or c == first[q]:
-                continue
-            square, along = np.float32(0), np.float32(0)
-            for j in range(np.uint64(X.shape[1])):
-                gap = X[q, j] - points[np.uint64(c), j]
-                square += gap * gap
-                along += gap * left[j]
-            cost = square + along * (along / length)
-            if cost < best or second[q] < 0:
-                best, second[q] = cost, c
-
-
-@kernel
-def group_rows(labels: Any, bounds: Any, order: Any) -> None:
-    """Write the rows of each label in ascending order, and where those of each label begin; ``bounds`` holds zeros."""
-    for label in labels:
-        bounds[label + 1] += 1
-    for number in range(1, bounds.shape[0]):
-        bounds[number] += bounds[number - 1]
-    ends = bounds.copy()
-    for row in range(labels.shape[0]):
-        order[ends[labels[row]]] = row
-        ends[labels[row]] += 1
-
-
-@kernel(reassociate=True)
-def write_means(X: Any, order: Any, bounds: Any, first: int, last: int, means: Any) -> None:
-    """Write the means of groups ``first`` to ``last`` of the rows of ``X``; those of empty groups stay as they are."""
-    total = np.empty(X.shape[1])
-    for number in range(first, last):
-        count = bounds[number + 1] - bounds[number]
-        if count:
-            total[:] = 0
-            for place in range(bounds[number], bounds[number + 1]):
-                row = np.uint64(order[place])
-                for j in range(np.uint64(X.shape[1])):
-                    total[j] += X[row, j]
-            for j in range(X.shape[1]):
-                means[number, j] = total[j] / count

@@ -17,14 +17,7 @@ from numba.extending import overload
 from autojacobin.core.compilation import intrinsic, kernel, part_of_others
 from autojacobin.search.kernels.coarse_quantiser import CENTRES_PER_GROUP, cells_to_look_at, nearest_centres
 from autojacobin.search.kernels.exhaustive import scan_tiles, write_query, write_sizes
-from autojacobin.search.kernels.l2 import (
-    LONGEST_UINT8,
-    estimate_rows,
-    l2_rows,
-    l2_uint8_rows,
-    prefetch_bytes,
-    write_bytes,
-)
+from autojacobin.search.kernels.l2 import measure, prefetch_bytes
 from autojacobin.search.kernels.list_scan import keep_nearest_slots, scan_lists
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_bit_tables, make_tables, write_weights
 from autojacobin.search.kernels.selection import LAST_ID, select_smallest
@@ -57,17 +50,11 @@ REALS = ("step", "largest_norm", "low", "offset_step", "offset")
 """The step of the centres' bytes, the largest norm of a centre, the grid of the offsets, and a constant of tiles."""
 _STEP, _LARGEST_NORM, _LOW, _OFFSET_STEP, _OFFSET = range(len(REALS))
 
-_UNIT, _TINY_SQUARE = 2.0**-24, 2.0**-120  # as in search/euclidean.py, which says why
-_FEWEST_ROWS_PER_WANTED = 4
-_LONGEST_ESTIMATED = 2**20
 _PREFETCHED = 256  # bytes of a vector; the CPU notices by itself that others follow
 _LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
 
 _nearest_centres, _scan_lists, _make_tables, _make_bit_tables, _write_weights, _select_smallest = map(
     part_of_others, (nearest_centres, scan_lists, make_tables, make_bit_tables, write_weights, select_smallest)
-)
-_write_bytes, _l2_uint8_rows, _l2_rows, _estimate_rows = map(
-    part_of_others, (write_bytes, l2_uint8_rows, l2_rows, estimate_rows)
 )
 
 
@@ -392,7 +379,7 @@ def order_vectors(
     Parameters
     ----------
     queries, exact : arrays of shape (n_queries, n_features)
-        Queries in float32, and as they were given, in float32 or float64.
+        Queries in float32, and in float64.
     kind : empty array
         Has the type of the vectors.
     parts, candidates : arrays
@@ -418,9 +405,7 @@ def order_vectors(
             for c in range(candidates.shape[2]):
                 here = names[0, c] >= 0 and candidates[1, q, c] == s
                 rows[0, c] = _row_at(parts, s, candidates[2, q, c]) if here else -1
-            n_doubtful = _measure_part(
-                queries, exact, kind, parts, s, q, rows, names, squared, scratch, doubtful, n_doubtful
-            )
+            n_doubtful = _measure_part(queries, exact, kind, parts, s, q, rows, squared, scratch, doubtful, n_doubtful)
         _select_smallest(squared, names, wanted, *scratch)
         for i in range(wanted):
             distances[q, i] = math.sqrt(distances[q, i])
@@ -469,8 +454,8 @@ def mark_unlike(queries: Any, middle: Any, distances: Any, far: Any, central: An
 
 @kernel(inner=True)
 def _measure_part(
-    queries: Any, exact: Any, kind: Any, parts: Any, s: int, q: int, rows: Any, names: Any, squared: Any,
-    scratch: Any, doubtful: Any, n_doubtful: int,
+    queries: Any, exact: Any, kind: Any, parts: Any, s: int, q: int, rows: Any, squared: Any, scratch: Any,
+    doubtful: Any, n_doubtful: int,
 ) -> int:  # fmt: skip
     """Write squared distances to rows of a part, and which of them are doubtful; gives the number of these so far."""
     width = exact.shape[1]
@@ -485,63 +470,9 @@ def _measure_part(
                     doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
                     n_doubtful += 1
                     break
-    _measure(queries[q : q + 1], exact[q : q + 1], vectors, rows, names, squared, scratch)
+    measure(queries[q : q + 1], exact[q : q + 1], vectors, rows, squared, scratch)
     for c in range(rows.shape[1]):
         if rows[0, c] >= 0 and not squared[0, c] < np.inf:
             doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
             n_doubtful += 1
     return n_doubtful
-
-
-def _measure(query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any) -> None:
-    """Write squared distances, or anything larger for rows that are not among the nearest.
-
-    ``names`` are the numbers of the rows. ``scratch`` is memory for the distances and numbers of as many rows as are
-    wanted. Rows that are not measured exactly become -1.
-    """
-    raise NotImplementedError("only kernels can call this function")
-
-
-@overload(_measure)
-def _choose_measure(
-    query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any  # noqa: ARG001
-) -> Any:  # fmt: skip
-    if vectors.dtype == types.uint8:
-        return _measure_bytes
-    return _measure_exactly if vectors.dtype == types.float64 else _measure_estimated
-
-
-def _measure_exactly(
-    query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any  # noqa: ARG001
-) -> None:  # fmt: skip
-    _l2_rows(exact, vectors, rows, squared)
-
-
-def _measure_bytes(
-    query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any  # noqa: ARG001
-) -> None:  # fmt: skip
-    whole = np.empty(exact.shape, dtype=np.int16)
-    if exact.shape[1] <= LONGEST_UINT8 and _write_bytes(exact, whole):
-        _l2_uint8_rows(whole, vectors, rows, squared)
-    else:
-        _l2_rows(exact, vectors, rows, squared)
-
-
-def _measure_estimated(
-    query: Any, exact: Any, vectors: Any, rows: Any, names: Any, squared: Any, scratch: Any
-) -> None:  # fmt: skip
-    """As ``search/euclidean.py`` says: what the estimates in float32 show to be far is not measured in float64."""
-    width, wanted = exact.shape[1], scratch[1].shape[1]
-    if rows.shape[1] >= _FEWEST_ROWS_PER_WANTED * wanted and width <= _LONGEST_ESTIMATED:
-        moved = 0.0
-        for j in range(width):
-            moved += (np.float64(exact[0, j]) - np.float64(query[0, j])) ** 2
-        _estimate_rows(query, vectors, rows, squared)
-        _select_smallest(squared, names, wanted, scratch[0], scratch[1])
-        error, tiny = 2 * (width + 8) * _UNIT, (width + 8) * _TINY_SQUARE
-        reach = math.sqrt(scratch[0][0, wanted - 1] * (1 + error) + tiny) + 2 * math.sqrt(moved) * (1 + 2.0**-20)
-        limit = (reach * reach + tiny) / (1 - error)
-        for c in range(rows.shape[1]):
-            if squared[0, c] > limit and squared[0, c] < np.inf:
-                rows[0, c] = -1
-    _l2_rows(exact, vectors, rows, squared)

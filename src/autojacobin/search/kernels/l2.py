@@ -1,12 +1,8 @@
 """Squared Euclidean distances to rows of a matrix, read in place whatever their type.
 
-``l2_rows``
-    Sums in float64 over rows of uint8, float16, float32 or float64.
-``l2_uint8_rows``
-    Sums in whole numbers over rows of uint8, if the queries are whole numbers from 0 to 255 too. float64 holds such
-    sums exactly, so the result is the same, in a quarter of the time.
-``estimate_rows``, ``select_undecided``
-    Estimates in float32, and the rows that may be among the nearest given the error of these estimates.
+Sums are taken in float64. If vectors and queries are whole numbers from 0 to 255, they are whole numbers too, which
+gives the same result in a quarter of the time. Otherwise, estimates in float32 show which rows are too far to be
+measured; ``search/euclidean.py`` says why.
 
 Candidates are anywhere in memory, and waiting for them took two thirds of the time. So the rows that come next are
 prefetched.
@@ -21,9 +17,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.extending import overload
 
-from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
-from autojacobin.search.kernels.selection import upper_limit
+from autojacobin.core.compilation import intrinsic, kernel, part_of_others, use_wide_registers
+from autojacobin.search.kernels.selection import select_smallest
 from autojacobin.search.kernels.simd import (
     CACHE_LINE,
     INT32,
@@ -44,11 +41,15 @@ _UNROLLED = 4
 _INT16S = ir.VectorType(ir.IntType(16), _UINT8_STRIP)
 _INT32S = ir.VectorType(INT32, _UINT8_STRIP // 2)
 LONGEST_UINT8 = (2**31 - 1) // 255**2  # numbers in a vector whose sum of squares surely fits 32 bits
+_FEWEST_ROWS_PER_WANTED = 4  # if a larger share is wanted, estimates save little
+_LONGEST_ESTIMATED = 2**20  # numbers in a vector, up to which the relative error stays below an eighth
+_UNIT, _TINY = 2.0**-24, 2.0**-120
 
 _FLOAT32 = ir.FloatType()
 _STORED = {types.uint8: ir.IntType(8), types.uint16: ir.IntType(16), types.float32: _FLOAT32}
 _FLOAT16_SCALE = 2.0**112  # the exponent of float16, moved to where float32 has it, is too small by this factor
 _BEYOND_FLOAT16 = 65536.0
+_select_smallest = part_of_others(select_smallest)
 
 
 # Prefetching
@@ -73,11 +74,6 @@ def prefetch_bytes(first: int, n_bytes: int) -> None:
 
 
 @kernel(inline=True)
-def _prefetch_row(vectors: Any, row: int) -> None:
-    prefetch_bytes(vectors.ctypes.data + row * vectors.strides[0], vectors.strides[0])
-
-
-@kernel(inline=True)
 def _prefetch_ahead(vectors: Any, rows: Any, q: int, c: int) -> None:
     """Prefetch the row that is some kilobytes ahead of ``rows[q, c]``.
 
@@ -85,7 +81,7 @@ def _prefetch_ahead(vectors: Any, rows: Any, q: int, c: int) -> None:
     """
     ahead = c + min(_MOST_ROWS_AHEAD, max(_FEWEST_ROWS_AHEAD, _BYTES_AHEAD // max(1, vectors.strides[0])))
     if ahead < rows.shape[1] and rows[q, ahead] >= 0:
-        _prefetch_row(vectors, rows[q, ahead])
+        prefetch_bytes(vectors.ctypes.data + rows[q, ahead] * vectors.strides[0], vectors.strides[0])
 
 
 # Sums over one row
@@ -226,6 +222,63 @@ def _constant(kind: Any, value: Any) -> Any:
 
 
 @kernel
+def measure_rows(queries: Any, exact: Any, vectors: Any, rows: Any, squared: Any, wanted: int) -> None:
+    """Write the squared distances of queries, in float32 and in float64, to rows of vectors; see :func:`measure`."""
+    some = np.empty((1, rows.shape[1]), dtype=np.int64)
+    nearest = np.empty((1, wanted)), np.empty((1, wanted), dtype=np.int64)
+    for q in range(rows.shape[0]):
+        for c in range(rows.shape[1]):
+            some[0, c] = rows[q, c]
+        measure(queries[q : q + 1], exact[q : q + 1], vectors, some, squared[q : q + 1], nearest)
+
+
+def measure(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
+    """Write squared distances, or anything larger for rows that are not among the nearest.
+
+    Vectors of uint16 are bits of float16. ``squared`` holds infinity, or what was measured before. ``nearest`` is
+    memory for the distances and numbers of as many rows as are wanted. Rows that are not measured exactly become -1.
+    """
+    raise NotImplementedError("only kernels can call this function")
+
+
+@overload(measure)
+def _choose_measure(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> Any:  # noqa: ARG001
+    if vectors.dtype == types.uint8:
+        return _measure_bytes
+    return _measure_exactly if vectors.dtype == types.float64 else _measure_estimated
+
+
+def _measure_exactly(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:  # noqa: ARG001
+    _l2_rows(exact, vectors, rows, squared)
+
+
+def _measure_bytes(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
+    whole = np.empty(exact.shape, dtype=np.int16)
+    if exact.shape[1] <= LONGEST_UINT8 and write_bytes(exact, whole):
+        _l2_uint8_rows(whole, vectors, rows, squared)
+    else:
+        _measure_estimated(query, exact, vectors, rows, squared, nearest)
+
+
+@kernel(inner=True)
+def _measure_estimated(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
+    width, wanted = exact.shape[1], nearest[0].shape[1]
+    if rows.shape[1] >= _FEWEST_ROWS_PER_WANTED * wanted and width <= _LONGEST_ESTIMATED:
+        moved = 0.0
+        for j in range(width):
+            moved += (exact[0, j] - np.float64(query[0, j])) ** 2
+        estimate_rows(query, vectors, rows, squared)
+        _select_smallest(squared, rows, wanted, nearest[0], nearest[1])
+        error, tiny = 2 * (width + 8) * _UNIT, (width + 8) * _TINY
+        reach = math.sqrt(nearest[0][0, wanted - 1] * (1 + error) + tiny) + 2 * math.sqrt(moved) * (1 + 2.0**-20)
+        limit = (reach * reach + tiny) / (1 - error)
+        for c in range(rows.shape[1]):
+            if squared[0, c] > limit and squared[0, c] < np.inf:
+                rows[0, c] = -1
+    _l2_rows(exact, vectors, rows, squared)
+
+
+@kernel(inner=True)
 def write_bytes(queries: Any, whole: Any) -> bool:
     """Write floats as int16 if they are whole numbers from 0 to 255, as they are if the queries were bytes.
 
@@ -243,8 +296,8 @@ def write_bytes(queries: Any, whole: Any) -> bool:
     return True
 
 
-@kernel
-def l2_uint8_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
+@kernel(inner=True)
+def _l2_uint8_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
     """Squared distances of queries of int16 to rows of uint8."""
     use_wide_registers()
     width = np.uint64(queries.shape[1])
@@ -261,9 +314,9 @@ def l2_uint8_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
                 squared[q, c] = total
 
 
-@kernel(reassociate=True)
-def l2_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
-    """Squared distances in float64 of queries of float32 or float64 to rows; vectors of uint16 are bits of float16."""
+@kernel(inner=True, reassociate=True)
+def _l2_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
+    """Squared distances in float64 of queries of float64 to rows."""
     use_wide_registers()
     for q in range(rows.shape[0]):
         for c in range(rows.shape[1]):
@@ -272,14 +325,14 @@ def l2_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
                 row = np.uint64(rows[q, c])  # numba checks signed numbers for counting from the end
                 total = 0.0
                 for j in range(queries.shape[1]):
-                    gap = np.float64(queries[q, j]) - np.float64(decode_float16(vectors[row, j]))
+                    gap = queries[q, j] - np.float64(decode_float16(vectors[row, j]))
                     total += gap * gap
                 squared[q, c] = total
 
 
-@kernel
+@kernel(inner=True)
 def estimate_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
-    """Squared distances in float32 of queries of float32 to rows; vectors of uint16 are bits of float16."""
+    """Squared distances in float32 of queries of float32 to rows."""
     use_wide_registers()
     width = np.uint64(queries.shape[1])
     rest = width - width % np.uint64(_FLOAT32_STRIP)
@@ -293,42 +346,3 @@ def estimate_rows(queries: Any, vectors: Any, rows: Any, squared: Any) -> None:
                     gap = queries[q, j] - np.float32(decode_float16(vectors[np.uint64(row), j]))
                     total += gap * gap
                 squared[q, c] = total
-
-
-@kernel
-def select_undecided(
-    vectors: Any, rows: Any, squared: Any, moved: Any, error: float, tiny: float, wanted: int, chosen: Any, columns: Any
-) -> int:
-    """Write the rows that may be among the ``wanted`` nearest, as far as there is memory, and prefetch them.
-
-    An estimate errs by at most ``error`` times the squared distance plus ``tiny``, and query q was moved by at most
-    ``moved[q]``. Gives the largest number of such rows that a query has.
-    """
-    use_wide_registers()
-    heap, heap_ids = np.empty((1, wanted)), np.empty((1, wanted), dtype=np.int64)
-    values = np.empty((1, rows.shape[1]), dtype=np.float32)
-    most = 0
-    for q in range(rows.shape[0]):
-        for c in range(rows.shape[1]):
-            values[0, c] = squared[q, c] if rows[q, c] >= 0 else np.inf
-        reach = math.sqrt(upper_limit(values, 0, wanted, heap, heap_ids) * (1 + error) + tiny)
-        limit = ((reach + 2 * moved[q]) ** 2 + tiny) / (1 - error)
-        count = 0
-        for c in range(rows.shape[1]):
-            value = np.float64(values[0, c])
-            if (value <= limit or not value < np.inf) and rows[q, c] >= 0:
-                if count < chosen.shape[1]:
-                    chosen[q, count], columns[q, count] = rows[q, c], c
-                    _prefetch_row(vectors, rows[q, c])
-                count += 1
-        most = max(most, count)
-    return most
-
-
-@kernel
-def write_measured(measured: Any, chosen: Any, columns: Any, squared: Any) -> None:
-    """Replace the estimates of the chosen rows by what was measured."""
-    for q in range(chosen.shape[0]):
-        for i in range(chosen.shape[1]):
-            if chosen[q, i] >= 0:
-                squared[q, columns[q, i]] = measured[q, i]
