@@ -22,9 +22,7 @@ _ROWS = 2**20
 _TRUTH_ENDINGS = (".npy", ".ivecs", ".ibin", ".npz", ".csv")
 
 _Inputs = Annotated[list[str], typer.Argument(metavar="INPUTS", help="Files of vectors: paths, patterns or addresses.")]
-_Cluster = Annotated[
-    str, typer.Option("--cluster", metavar="ADDRESS", help="local:N for N processes, or tcp://scheduler:8786.")
-]
+_Cluster = Annotated[str, typer.Option(metavar="ADDRESS", help="local:N for N processes, or tcp://scheduler:8786.")]
 _Rows = Annotated[int, typer.Option("--rows", min=1, help="Vectors per task, rounded up to blocks of 65,536.")]
 
 

@@ -63,9 +63,7 @@ def progress_bar(console: Console | None = None) -> Iterator[Progress]:
             columns = (bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn(), name)
             with bars.Progress(*columns, console=shown, transient=True) as bar:
                 task = bar.add_task("working", total=None)
-                yield lambda stage, done, total: bar.update(
-                    task, description=stage, completed=done, total=total or None
-                )
+                yield lambda stage, done, n: bar.update(task, description=stage, completed=done, total=n or None)
         else:
             start, line, stages = time.perf_counter(), "working", {"working"}
 

@@ -26,9 +26,7 @@ _NewIndex = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make
 _IDS_HELP = "text with one per line, .npy, x.parquet::COLUMN, or -."
 _Ids = Annotated[str | None, typer.Option("--ids", metavar="FILE", help=f"An id for each vector: {_IDS_HELP}")]
 _Listed = Annotated[str | None, typer.Option("--ids", metavar="FILE", help=f"File of ids: {_IDS_HELP}")]
-_Payload = Annotated[
-    Path | None, typer.Option("--payload", metavar="FILE", help="Columns to keep: .parquet, .csv, .jsonl, .arrow.")
-]
+_Payload = Annotated[Path | None, typer.Option(metavar="FILE", help="Columns to keep: .parquet, .csv, .jsonl, .arrow.")]
 _IdKind = Annotated[
     Literal["integer", "string", "uuid"] | None,
     typer.Option(

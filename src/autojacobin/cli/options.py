@@ -36,7 +36,7 @@ ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `au
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
 QueriesPath = Annotated[str, typer.Argument(metavar="QUERIES", help="File of query vectors, PATH::PART, or -.")]
 NeighboursPath = Annotated[
-    Path, typer.Argument(metavar="OUT", help="File to write: .npz, .npy, .parquet, .csv, .jsonl, or -.")
+    Path, typer.Argument(metavar="OUT", help="File to write: .npz, .npy, .parquet, .csv, .jsonl, -.")
 ]
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists already.")]
@@ -44,12 +44,10 @@ Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of
 OnDevice = Annotated[Device, typer.Option("--device", help="Where to compute; cuda is for the auto-encoders.")]
 SearchDevice = Annotated[Device, typer.Option("--device", help="Where to search; cuda is an NVIDIA GPU.")]
 Format = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help="Format, such as fvecs, if the name does not show it.")
+    str | None, typer.Option(metavar="NAME", help="Format, such as fvecs, if the name does not show it.")
 ]
 Bits = Annotated[int, typer.Option("--bits", "-b", min=1, help="Length of a code.")]
-BitOrderOption = Annotated[
-    BitOrder, typer.Option("--bitorder", help="First bit of a byte: the least significant is little, the most big.")
-]
+BitOrderOption = Annotated[BitOrder, typer.Option(help="First bit of a byte: little is the least significant.")]
 K = Annotated[int, typer.Option("-k", min=1, help="Neighbours of each query.")]
 ByDistance = Annotated[
     Distance | None,
@@ -58,8 +56,7 @@ ByDistance = Annotated[
     ),
 ]
 Candidates = Annotated[
-    int | None,
-    typer.Option("--candidates", "-c", min=1, help="Nearest codes to re-rank; by default the recall decides."),
+    int | None, typer.Option("--candidates", "-c", min=1, help="Codes to re-rank; by default the recall decides.")
 ]
 Recall = Annotated[
     float | None,
@@ -72,10 +69,7 @@ Recall = Annotated[
     ),
 ]
 Rerank = Annotated[
-    bool | None,
-    typer.Option(
-        "--rerank/--no-rerank", help="Sort the candidates by the distances of their vectors, if there are any."
-    ),
+    bool | None, typer.Option("--rerank/--no-rerank", help="Sort the candidates by their vectors, if it has any.")
 ]
 MetricOption = Annotated[
     Metric,
@@ -84,19 +78,14 @@ MetricOption = Annotated[
     ),
 ]
 Partitions = Annotated[
-    str | None,
-    typer.Option("--partitions", metavar="N", help="Inverted lists; auto makes about 4 √n, from 65,536 vectors on."),
+    str | None, typer.Option(metavar="N", help="Number of inverted lists; auto makes them where they pay.")
 ]
-Probes = Annotated[
-    int | None, typer.Option("--probes", min=1, help="Inverted lists to scan; by default the recall decides.")
-]
+Probes = Annotated[int | None, typer.Option(min=1, help="Inverted lists to scan; by default the recall decides.")]
 KeepVectors = Annotated[bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too, for re-ranking.")]
-Columns = Annotated[
-    str | None, typer.Option("--columns", metavar="NAMES", help="Columns of the payload, with commas between.")
-]
+Columns = Annotated[str | None, typer.Option(metavar="NAMES", help="Columns of the payload, with commas between.")]
 SetName = Annotated[str, typer.Option("--set", help="Name of a data set, or path of your own.")]
 DataFolder = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Folder of sets; else $AUTOJACOBIN_DATA, or the cache.")
+    Path | None, typer.Option(metavar="DIR", help="Folder of sets; else $AUTOJACOBIN_DATA, or the cache.")
 ]
 
 

@@ -128,11 +128,8 @@ class Calls:
             index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes,
             bitorder=bitorder,
         )  # fmt: skip
-        filters = _without_none(
-            among=None if among is None else _as_list(among),
-            where=where,
-            columns=None if columns is None else list(columns),
-        )
+        listed = {"among": _as_list(among), "columns": columns if columns is None else list(columns)}
+        filters = _without_none(where=where, **listed)
         if ids is None and not filters:
             matrix = _floats(vectors) if packed is None else packed
             return self._send(_raw_call("/v1/search", options, matrix, _read_neighbours))
@@ -264,7 +261,7 @@ def _write_fields(vectors: Any, ids: Any, payload: Any, codes: Any, bitorder: Bi
     if (vectors is None) == (codes is None):
         raise DataError("either vectors or codes are added, got both or neither; pass exactly one of them")
     packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
-    listed = None if ids is None else _as_list(ids)
+    listed = _as_list(ids)
     return _rows(vectors, packed) | _without_none(
         bitorder=bitorder,
         ids=listed,
@@ -347,8 +344,9 @@ def _rows(vectors: Any, packed: npt.NDArray[np.uint8] | None) -> dict[str, Any]:
     return {"codes": [base64.b64encode(code.tobytes()).decode("ascii") for code in packed]}
 
 
-def _as_list(ids: Any) -> list[Any]:
-    return [ids] if isinstance(ids, str | int | uuid.UUID) else list(ids)
+def _as_list(ids: Any) -> Any:
+    """A list of ids, also of one; None if there are none."""
+    return None if ids is None else [ids] if isinstance(ids, str | int | uuid.UUID) else list(ids)
 
 
 def _plain_payload(payload: Any) -> Any:

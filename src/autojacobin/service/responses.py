@@ -42,12 +42,8 @@ class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
 
     def body(self) -> bytes:
         """Give the JSON document."""
-        fields = {
-            "type": f"urn:autojacobin:problem:{self.kind}",
-            "title": _PHRASES[self.status],
-            "status": self.status,
-            "detail": self.detail,
-        }
+        kind, title = f"urn:autojacobin:problem:{self.kind}", _PHRASES[self.status]
+        fields = {"type": kind, "title": title, "status": self.status, "detail": self.detail}
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", errors="replace")
 
 
