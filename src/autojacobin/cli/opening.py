@@ -1,9 +1,4 @@
-"""What commands read: vectors, models, indexes, ids and payloads.
-
-Vectors have any format that the library reads, and are named by a path, ``PATH::PART``, or ``-`` for the standard
-input. Ids are text with one per line, an npy file, or a column of a Parquet file (``PATH::COLUMN``). A payload is a
-Parquet, CSV, JSON lines or Arrow file.
-"""
+"""What commands read: vectors, models, indexes, ids and payloads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What commands write: codes and neighbours, in the format that the ending gives; docs/scripts.md describes each.
-
-The standard output, ``-``, gets JSON lines.
-"""
+"""What commands write: codes and neighbours, in the format that the ending gives; ``-`` gets JSON lines."""
 
 from __future__ import annotations
 
@@ -101,10 +98,7 @@ def write_codes(output: Path, codes: Codes, bitorder: BitOrder = "little") -> No
 
 
 def write_neighbours(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray[Any], payload: Any = None) -> None:
-    """Write the result of a search.
-
-    ``payload`` is an Arrow table with a row for each neighbour, which CSV, JSON lines and Parquet can hold.
-    """
+    """Write the result of a search; ``payload`` is an Arrow table with a row for each neighbour."""
     kind = _kind(output)
     if kind == "csv":
         with _text(output) as stream:

@@ -33,15 +33,6 @@ def redacted_address(address: object) -> str:
 
     An address with a user, a query, a fragment or a setting such as ``password=`` is shown as its scheme and host. Any
     other address, and a plain path, is returned unchanged.
-
-    Examples
-    --------
-    >>> redacted_address("https://me:open/sesame@host:8080/base.npy?sig=abc")
-    'https://host:8080'
-    >>> redacted_address("host=db user=me password=open sesame")
-    'host=db user=me ***'
-    >>> redacted_address("vectors/base.npy")
-    'vectors/base.npy'
     """
     text = os.fsdecode(address) if isinstance(address, str | bytes | os.PathLike) else str(address)
     scheme, setting = _SCHEME.match(text), _SETTING.search(text)
@@ -66,13 +57,6 @@ def redacted_message(text: str, *addresses: object, secrets: tuple[object, ...] 
 
     The message may quote ``addresses``, whole or in part. Secrets with spaces in them, or without their address, are
     found only with these. ``secrets`` are passwords and tokens that belong to no address.
-
-    Examples
-    --------
-    >>> redacted_message("cannot read 'ftp://me:sesame@host/part.npy'.")
-    "cannot read 'ftp://host'."
-    >>> redacted_message("no port called 'open'", "tcp://me:open sesame@host")
-    "no port called '***'"
     """
     known = [os.fsdecode(address) for address in addresses if isinstance(address, str | bytes | os.PathLike)]
     known = sorted((address for address in known if redacted_address(address) != address), key=len, reverse=True)

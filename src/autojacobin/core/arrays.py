@@ -1,7 +1,4 @@
-"""Arrays of NumPy on a CPU, of CuPy on a GPU, and of PyTorch, which are taken over without a copy.
-
-The numerical code asks :func:`namespace` for the library of its input and is then written once for both.
-"""
+"""Arrays of NumPy, CuPy and PyTorch: numerical code asks ``namespace`` for the library of its input."""
 
 from __future__ import annotations
 

@@ -11,10 +11,7 @@ from autojacobin.errors import DataError, DataTypeError
 
 
 def as_count(name: str, value: SupportsIndex, most: int | None = None, what: str = "", *, least: int = 1) -> int:
-    """Convert ``value`` to an int from ``least`` to ``most``; booleans are refused.
-
-    Messages call the value ``name``, and explain ``most`` by ``what``.
-    """
+    """Convert ``value`` to an int from ``least`` to ``most``, which ``what`` explains; booleans are refused."""
     limits = f"of at least {least}" if most is None else f"from {least} to {most}" + (f", {what}" if what else "")
     try:
         number = operator.index(value)

@@ -1,7 +1,4 @@
-"""Write files and folders atomically, and translate errors of the operating system into one sentence.
-
-A reader never sees half of a file or folder that is written here, not even after a crash.
-"""
+"""Write files and folders atomically, so that no reader sees half of one, and translate errors of the system."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ _MOST_TRIES, _PAUSE = 100, 0.02
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool = True) -> None:
-    """Put ``content`` at ``path`` so that the path holds either the old file or all of the new one.
-
-    Without ``overwrite``, a path that exists is a StorageError.
-    """
+    """Replace the file at ``path`` in one step; without ``overwrite``, one that exists is a StorageError."""
     if not overwrite and os.path.lexists(path):
         raise StorageError(f"{os.fspath(path)} exists already; pass overwrite=True to replace it, or give another path")
     with atomic_writer(path) as stream:

@@ -23,10 +23,7 @@ _BYTES_PER_GPU_BLOCK = 2**28  # a GPU waits for each block to be prepared
 
 
 def as_matrix(X: Any, name: str, argument: str = "X") -> Any:
-    """Convert ``X`` to a two-dimensional numeric array, without a copy if it is one already.
-
-    Error messages call the estimator ``name`` and its data ``argument``.
-    """
+    """Convert ``X`` to a matrix, without a copy if it is one; messages call it ``argument`` of ``name``."""
     sparse = sys.modules.get("scipy.sparse")  # a caller with a sparse matrix has loaded it
     if sparse is not None and (sparse.issparse(X) or isinstance(X, sparse.sparray)):
         raise DataTypeError(
@@ -75,10 +72,7 @@ def check_finite(floats: Any, rows: Any = 0, argument: str = "X") -> None:
 
 
 def check_size(array: Any, rows: Any = 0, argument: str = "X") -> None:
-    """Raise a DataError that names the first number that is not finite or exceeds LARGEST, if there is one.
-
-    ``rows`` and ``argument`` are as in :func:`as_floats`.
-    """
+    """Raise a DataError that names the first number that is not finite or exceeds LARGEST, if there is one."""
     if not array.size or (array.dtype.kind in "biu" and array.dtype.itemsize <= 4):
         return
     if max(-float(array.min()), float(array.max())) <= LARGEST:

@@ -39,10 +39,7 @@ _LARGEST_WRITTEN_HERE = 2**12  # numbers; a thread writes larger responses, so t
 
 
 class Service:
-    """The search service. ``app`` is the ASGI application; a server that shuts down calls ``stop_waiting``.
-
-    The parameters are those of :func:`autojacobin.service.serve`.
-    """
+    """The search service, with the parameters of ``serve``; ``app`` is the ASGI application."""
 
     def __init__(
         self,

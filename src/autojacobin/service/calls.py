@@ -196,10 +196,7 @@ class Calls:
         return self._write("PUT", index, _write_fields(vectors, ids, payload, codes, bitorder))
 
     def remove(self, ids: Any, *, index: str) -> Any:
-        """Remove vectors from an index by their ids, all of which must be in it. Needs the token for writing.
-
-        The outcome is that of ``add``, with ``removed``.
-        """
+        """Remove vectors by their ids, all or none; the outcome has ``removed``. Needs the token for writing."""
         return self._write("DELETE", index, {"ids": _as_list(ids)}, repeatable=False)
 
     def _write(self, method: str, index: str, fields: dict[str, Any], *, repeatable: bool = True) -> Any:
@@ -226,10 +223,7 @@ class Calls:
 
 
 def pause_before_next(status: int, headers: Any, seconds_left: float) -> float | None:
-    """Seconds to wait before a request to a busy service is repeated; None if the answer is final.
-
-    A proxy may also name a date to come back at, or nothing.
-    """
+    """Seconds to wait before a busy service is asked again; None if the answer is final."""
     text = headers.get("Retry-After", "")
     pause = min(float(text), _LONGEST_PAUSE) if text.isascii() and text.isdigit() else 1.0
     return pause if status == 503 and pause <= seconds_left else None

@@ -1,7 +1,4 @@
-"""The messages of the service, which decode, check and describe themselves, and the OpenAPI document of them all.
-
-Fields of a request that are left out or null are None. ``limited`` adds the limits of a service to a kind of request.
-"""
+"""Messages of the service, which decode, check and describe themselves, and the OpenAPI document of them all."""
 
 from __future__ import annotations
 

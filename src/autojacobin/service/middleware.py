@@ -51,10 +51,7 @@ _PROBLEMS: dict[type[Exception], tuple[int, str]] = {
 
 
 def page_policy(script_hash: str = "") -> str:
-    """Give the Content-Security-Policy of a page: it may load its own files, and nothing from elsewhere.
-
-    ``script_hash``, such as ``'sha256-…'``, allows one inline script.
-    """
+    """Give the Content-Security-Policy of a page: its own files alone, and one inline script with this hash."""
     scripts = f"script-src 'self' {script_hash}; " if script_hash else ""
     return (
         f"default-src 'self'; {scripts}img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
@@ -63,10 +60,7 @@ def page_policy(script_hash: str = "") -> str:
 
 
 class SecurityMiddleware:
-    """Refuses requests without access, sets the security headers, and answers with any ``Problem`` that is raised.
-
-    ``count`` is called with the endpoint, the status and the seconds of each response.
-    """
+    """Refuses requests without access, sets headers, answers a ``Problem``, and calls ``count`` for each response."""
 
     def __init__(self, app: Asgi, access: Access, count: Callable[[str, int, float], None] | None = None) -> None:
         self._app = app

@@ -35,10 +35,7 @@ _DONE = {"add": "added", "upsert": "upserted", "remove": "removed"}
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a search.
-
-    Without a recall, candidates or probes, a search with re-ranking has the default recall of the library.
-    """
+    """Options of a search, as ``Index.search`` has them."""
 
     k: int
     candidates: int | None = None

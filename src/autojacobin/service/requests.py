@@ -1,7 +1,4 @@
-"""Read requests: JSON, or raw float32 or packed codes with the shape in a header; and give what they ask for.
-
-The messages check themselves, and the library checks what depends on an index. Here are the rest: vectors and codes.
-"""
+"""Read requests: JSON, or raw float32 or packed codes with the shape in a header; and give what they ask for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What responses are made of: media types and headers, results and their raw form, and problems.
-
-The clients and the command line use this file too, so it needs no more than NumPy.
-"""
+"""Media types, headers, results and problems. The clients use this file too, so it needs no more than NumPy."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ _PHRASES = {499: "Client Closed Request"} | {status.value: status.phrase for sta
 
 
 class Problem(Exception):  # noqa: N818 (RFC 9457 calls it so)
-    """A request that cannot be answered; the response is problem+json (RFC 9457).
-
-    Programs distinguish problems by ``kind``, a short name that never changes. ``detail`` is the sentence for people.
-    """
+    """A refusal, as problem+json (RFC 9457): ``kind`` is for programs and never changes, ``detail`` for people."""
 
     def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -64,10 +58,7 @@ def invalid(detail: str) -> Problem:
 
 @dataclass(frozen=True)
 class Result:
-    """Arrays with one row for each vector of the operation, and the state of the index that they come from.
-
-    ``payload`` is an Arrow table with a row for each neighbour, if a search asked for columns.
-    """
+    """Arrays with a row for each vector, the state of the index, and an Arrow table of the neighbours' columns."""
 
     generation: int | None
     n_bits: int

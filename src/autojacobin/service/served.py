@@ -248,10 +248,7 @@ def warm_up(index: Index, max_queries: int) -> bool:
 
 
 def compile_kernels(progress: Progress | None = None) -> None:
-    """Fit every method, and warm up small indexes of every kind, so that later processes find all kernels compiled.
-
-    They stay in numba's cache, from which processes load them that run on the same kind of CPU.
-    """
+    """Fit every method and warm up small indexes of every kind, so that numba's cache holds all kernels."""
     from autojacobin.search.kernels.selection import select_smallest
 
     if select_smallest._cache.cache_path is None:  # type: ignore[attr-defined]
