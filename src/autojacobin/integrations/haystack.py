@@ -93,16 +93,9 @@ class AutoJacobinDocumentStore:
 
 @component
 class AutoJacobinEmbeddingRetriever:
-    """Finds the documents of an :class:`AutoJacobinDocumentStore` that are most similar to the embedding of a query.
+    """Finds the ``top_k`` documents of an :class:`AutoJacobinDocumentStore` that are most similar to an embedding.
 
-    Parameters
-    ----------
-    document_store : AutoJacobinDocumentStore
-        Where to search.
-    filters : dict, optional
-        Filters of Haystack, unless ``run`` gets others.
-    top_k : int
-        Number of documents.
+    ``filters`` are those of Haystack, unless ``run`` gets others.
     """
 
     def __init__(

@@ -117,19 +117,16 @@ class Limits:
     work : int
         Vectors of a request times their candidates, or times k where nothing is re-ranked.
     requests : int
-        Requests that wait or run at once; the response to further ones is 503. A request counts when its body is
-        complete, so that clients who send slowly keep nobody out. As many bodies may be half-sent, but no
+        Requests that wait or run at once; the response to further ones is 503. As many bodies may be half-sent, but no
         more than half of ``connections``; one more takes the place of the one that has been silent longest.
     waiting_vectors : int
-        Vectors that wait for their turn, of all requests together; this bounds how long the last of them waits. A
-        request that finds nobody waiting is always let in.
+        Vectors that wait for their turn, of all requests together; this bounds how long the last of them waits.
     request_seconds : float
         Time from the last byte of a request to its response.
     body_seconds : float
         Time for a request's head to arrive, and again for its body, and for each tenth of a response to be read.
     connections : int
-        Connections that are open at once. One more takes the place of the one that has been without a request
-        longest. Half of the files that the process may open is the most there can be.
+        Connections that are open at once; one more takes the place of the one that has been idle longest.
     """
 
     body_bytes: int = 8 * 2**20

@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import numpy.typing as npt
 from starlette.middleware.cors import CORSMiddleware
@@ -24,7 +24,7 @@ from autojacobin.service import messages
 from autojacobin.service.access import Access, Limits, is_write_path
 from autojacobin.service.middleware import Asgi, SecurityMiddleware, problem_app
 from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
-from autojacobin.service.operations import Operation, Worker
+from autojacobin.service.operations import DONE, Change, Operation, Worker
 from autojacobin.service.requests import Received, Requests, client_gone, read_body
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE, Problem, Result, busy, hung_up
 from autojacobin.service.served import IndexRegistry
@@ -34,7 +34,7 @@ Pages = Callable[[Mapping[str, Index]], list[BaseRoute]]
 WATCHER = "autojacobin-watcher"  # the name of the thread that warms indexes up and looks for new versions
 
 _log = logging.getLogger("autojacobin.service")
-_CHANGES: dict[str, Literal["add", "upsert", "remove"]] = {"POST": "add", "PUT": "upsert", "DELETE": "remove"}
+_CHANGES: dict[str, Change] = {"POST": "add", "PUT": "upsert", "DELETE": "remove"}
 _LARGEST_WRITTEN_HERE = 2**12  # numbers; a thread writes larger responses, so that other requests go on
 
 
@@ -156,13 +156,13 @@ class Service:
         """Answer when the write is done, however long that takes: a client who repeats it would write twice."""
         if not is_write_path(request.scope["path"]):  # or nobody has checked the right to write
             raise Problem(404, "not-found", "there is nothing at this address; see /openapi.json")
-        served = self._requests.find_index(request.path_params["index"])
+        served, change = self._requests.find_index(request.path_params["index"]), _CHANGES[request.method]
         received = await self._receive(request)
         with self._place():
-            write = self._requests.write(received, served, _CHANGES[request.method])
+            write = self._requests.write(received, served, change)
             loop = asyncio.get_running_loop()
-            written = await loop.run_in_executor(self._writers[served.name], write.run)
-        self._metrics.count_write(served.name, write.change, write.n_vectors)
+            written = await loop.run_in_executor(self._writers[served.name], write)
+        self._metrics.count_write(served.name, change, getattr(written, DONE[change]))
         return _json(written)
 
     async def _receive(self, request: Request) -> Received:

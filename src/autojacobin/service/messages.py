@@ -323,12 +323,7 @@ def openapi_document(indexes: Mapping[str, Index], limits: Limits, *, writable: 
     token = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "autojacobin",
-            "version": version("autojacobin"),
-            "summary": "Nearest neighbours by learned binary codes.",
-            "license": {"name": "BSD-3-Clause"},
-        },
+        "info": {"title": "autojacobin", "version": version("autojacobin"), "license": {"name": "BSD-3-Clause"}},
         "paths": paths,
         "components": {
             "schemas": schemas,

@@ -30,7 +30,8 @@ from autojacobin.service.responses import Problem, Result, busy, invalid, is_mis
 from autojacobin.service.served import ServedIndex, takes_codes, width_of
 
 _Job = tuple["Operation", "asyncio.Future[Result]"]
-_DONE = {"add": "added", "upsert": "upserted", "remove": "removed"}
+Change = Literal["add", "upsert", "remove"]
+DONE: dict[Change, str] = {"add": "added", "upsert": "upserted", "remove": "removed"}
 
 
 @dataclass(frozen=True)
@@ -194,44 +195,30 @@ def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]])
     return results
 
 
-@dataclass(eq=False)
-class Write:
-    """A change of an index: vectors to add, or to put in the place of others; without vectors, ids to remove."""
-
-    served: ServedIndex
-    change: Literal["add", "upsert", "remove"]
-    ids: list[Any] | None
-    vectors: npt.NDArray[Any] | None = None
-    payload: Any = None
-
-    @property
-    def n_vectors(self) -> int:
-        """How many vectors are written."""
-        return len(self.vectors if self.vectors is not None else set(self.ids or ()))
-
-    def run(self) -> Written:
-        """Change the index, and describe the outcome. If vectors came without ids, it holds the ids that they got."""
-        given: Any = UNSET
-        name = self.served.name
-        try:
-            with self.served.writing() as index:
-                if self.change == "remove":
-                    index.remove(self.ids)
-                elif self.change == "upsert":
-                    index.upsert(self.vectors, self.ids, self.payload)
-                else:
-                    with index.exclusive():  # so that no other thread adds before the ids are read
-                        index.add(self.vectors, self.ids, self.payload)
-                        if self.ids is None:
-                            given = list(range(index.next_id - self.n_vectors, index.next_id))
-            figures = index.info()
-        except IndexLockedError as error:
-            detail = f"another process is writing to {name}; try again when it has finished"
-            raise Problem(423, "locked", detail) from error
-        except OverflowError as error:  # for integers beyond 64 bits
-            raise invalid(str(error)) from error
-        done: dict[str, Any] = {_DONE[self.change]: self.n_vectors}
-        return Written(name, figures["generation"], figures["vectors"], **done, ids=given)
+def write(
+    served: ServedIndex, change: Change, ids: list[Any] | None, vectors: Any = None, payload: Any = None
+) -> Written:
+    """Add vectors, replace some or remove some; the outcome has the ids of vectors that came without."""
+    n = len(vectors if vectors is not None else set(ids or ()))
+    given: Any = UNSET
+    try:
+        with served.writing() as index:
+            if change == "remove":
+                index.remove(ids)
+            elif change == "upsert":
+                index.upsert(vectors, ids, payload)
+            else:
+                with index.exclusive():  # so that no other thread adds before the ids are read
+                    index.add(vectors, ids, payload)
+                    if ids is None:
+                        given = list(range(index.next_id - n, index.next_id))
+        figures = index.info()
+    except IndexLockedError as error:
+        detail = f"another process is writing to {served.name}; try again when it has finished"
+        raise Problem(423, "locked", detail) from error
+    except OverflowError as error:  # for integers beyond 64 bits
+        raise invalid(str(error)) from error
+    return Written(served.name, figures["generation"], figures["vectors"], **{DONE[change]: n}, ids=given)
 
 
 class Worker:

@@ -8,7 +8,8 @@ import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -20,7 +21,7 @@ from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.vectors import check_finite
 from autojacobin.service import messages
 from autojacobin.service.access import Limits
-from autojacobin.service.operations import Operation, Options, Write, too_much
+from autojacobin.service.operations import Change, Operation, Options, too_much, write
 from autojacobin.service.responses import JSON, RAW, SHAPE, Problem, hung_up, invalid
 from autojacobin.service.served import IndexRegistry, ServedIndex, width_of
 
@@ -114,12 +115,11 @@ class Requests:
             return Operation(served, _read_matrix(request.vectors, width_of(served.index))), request
         return Operation(served, self._raw_rows(received, served)), request
 
-    def write(self, received: Received, served: ServedIndex, change: Literal["add", "upsert", "remove"]) -> Write:
-        """Read vectors or codes to add or to put in the place of others, or ids to remove."""
+    def write(self, received: Received, served: ServedIndex, change: Change) -> Callable[[], messages.Written]:
+        """Read vectors or codes to add or to put in the place of others, or ids to remove; give what does it."""
         if change == "remove":
-            return Write(
-                served, change, as_ids("ids", self._read(received, messages.RemoveRequest).ids, served.index.id_kind)
-            )
+            ids = self._read(received, messages.RemoveRequest).ids
+            return partial(write, served, change, as_ids("ids", ids, served.index.id_kind))
         request = self._read(received, messages.AddRequest if change == "add" else messages.UpsertRequest)
         rows, ids = self._rows(request, served), request.ids
         known = None if served.index.id_kind == "integer" and not len(served.index) else served.index.id_kind
@@ -128,7 +128,7 @@ class Requests:
         if ids is not None:
             ids = as_ids("ids", ids, request.id_kind or known)
         _check_depth(request.payload)
-        return Write(served, change, ids, rows, request.payload)
+        return partial(write, served, change, ids, rows, request.payload)
 
     def find_index(self, name: str | None) -> ServedIndex:
         """Find an index by its name, which may be left out if there is only one."""

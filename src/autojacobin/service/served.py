@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.parallel import Progress, usable_cores
-from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
+from autojacobin.errors import AutoJacobinError, DataError, StorageError
 from autojacobin.hashers import LSH, BinaryAutoencoder, Hasher, OwnCodes, Sign
 from autojacobin.hashers.registry import Method, methods
 from autojacobin.index.index import Index
@@ -145,14 +145,12 @@ class IndexRegistry(Mapping[str, Index]):
     ) -> None:
         if not indexes:
             raise DataError("there is nothing to serve, got no index; give at least one")
-        for name, source in indexes.items():
+        for name in indexes:
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise DataError(
                     f"the name of an index must be 1 to 64 letters, digits, dots, dashes or underscores, got {name!r}; "
                     "give it another with NAME=PATH"
                 )
-            if not isinstance(source, Index | str | os.PathLike):
-                raise DataTypeError(f"{name} must be an Index or the path of one, got {type(source).__name__}")
         self.served = {name: ServedIndex(name, source, limits, device) for name, source in indexes.items()}
 
     def __getitem__(self, name: str) -> Index:
