@@ -174,12 +174,6 @@ def metric_for(given: str | None, files: list[Vectors], hasher: Hasher) -> Metri
             f"the model was trained for the metric {name}, got --metric {given}; leave it out, or train a model with: "
             f"autojacobin train --metric {given}"
         )
-    width, expected = files[0].shape[1], int(hasher.n_features_in_) - (name == "inner_product")
-    if width != expected:
-        raise DataError(
-            f"the model takes vectors of {expected} numbers, got {width} in {files[0].path}; give vectors like those "
-            "that it learned from"
-        )
     with reading(files, lambda file: file.blocks()) as blocks:
         return Metric.of(name, blocks)
 
@@ -187,13 +181,7 @@ def metric_for(given: str | None, files: list[Vectors], hasher: Hasher) -> Metri
 def learn_hasher(files: list[Vectors], metric: str, partitions: int | str | None, progress: Progress) -> Hasher:
     """Choose and fit a hasher for the vectors in some files, from a sample of them; with lists if they pay."""
     from autojacobin.hashers.autoencoders.code_length import sample_size
-    from autojacobin.index.growth import (
-        MOST_TRAINING_POINTS,
-        chosen_hasher,
-        sample_for_lists,
-        training_sample,
-        with_lists,
-    )
+    from autojacobin.index import growth
     from autojacobin.index.metric import Metric
 
     widths = [file.shape[1] for file in files]
@@ -204,11 +192,11 @@ def learn_hasher(files: list[Vectors], metric: str, partitions: int | str | None
     with reading(files, lambda file: file.blocks()) as blocks:
         n = sum(map(len, files))
         checked = report_blocks(_checked(blocks, measure), n, progress, "reading vectors")
-        size = max(MOST_TRAINING_POINTS, sample_size(widths[0]), sample_for_lists(partitions, n))
+        size = max(growth.MOST_TRAINING_POINTS, sample_size(widths[0]), growth.sample_for_lists(partitions, n))
         sample = sample_of_blocks(checked, size, np.random.RandomState(0))
-    hasher = chosen_hasher(sample, measure, progress).set_params(progress=progress)
-    fitted = measure.fit(hasher, training_sample(sample, hasher, partitions)[0], training_points=None)
-    return with_lists(fitted, measure, partitions, n, sample, progress)
+    hasher = growth.chosen_hasher(sample, measure, progress).set_params(progress=progress)
+    fitted = measure.fit(hasher, growth.training_sample(sample, hasher, partitions)[0], training_points=None)
+    return growth.with_lists(fitted, measure, partitions, n, sample, progress)
 
 
 def _checked(blocks: Iterator[Any], metric: Metric) -> Iterator[Any]:
