@@ -247,9 +247,6 @@ def test_an_index_of_uuids_is_begun_and_extended(done, command, folder, kind):
     done("index", "add", "new", "more.npy", "--ids", write(ids[600:]))
     with Index.open("new") as index:
         assert index.ids.tolist() == ids
-    refused = command("index", "add", "new", "more.npy", "--ids", kind, "--id-kind", "string")
-    assert refused.code == 2
-    assert "the ids of this index are of the kind uuid" in refused.err
 
 
 def test_whole_numbers_can_be_names(done, folder):

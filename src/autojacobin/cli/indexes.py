@@ -139,7 +139,9 @@ def _make(
     """Make an index of the rows of some files; ``create(folder, files, progress)`` makes the empty one."""
     opening.check_streams("VECTORS", *names, ids)
     check_new_folder(path)
-    given = _read_new_ids(ids, id_kind)
+    if ids is None and id_kind is not None:
+        raise wrong("--id-kind", "it is the kind of the ids in --ids; give these too")
+    given = None if ids is None else opening.read_ids(ids, id_kind)
     with (
         progress_bar() as progress,
         opening.all_opened(names, format) as files,
@@ -154,23 +156,11 @@ def _make(
     report_output(context, path, sentence, {"index": path, **figures})
 
 
-def _read_new_ids(ids: str | None, kind: str | None, known: str | None = None) -> Any:
-    """Read ids for vectors that are added; ``known`` is the kind that the index has already."""
-    if ids is None:
-        if kind is not None:
-            raise wrong("--id-kind", "it is the kind of the ids in --ids; give these too")
-        return None
-    if kind is not None and known not in (None, kind):
-        raise wrong("--id-kind", f"the ids of this index are of the kind {known}")
-    return opening.read_ids(ids, known if kind is None else kind)
-
-
 @app.command()
 def add(
     index: options.IndexPath,
     vectors: Annotated[list[str], typer.Argument(metavar="VECTORS", help="Files of vectors, PATH::PART, or -.")],
     ids: _Ids = None,
-    id_kind: _IdKind = None,
     payload: _Payload = None,
     upsert: Annotated[bool, typer.Option("--upsert", help="Replace vectors whose id exists.")] = False,
     format: options.Format = None,
@@ -184,7 +174,7 @@ def add(
     opening.check_streams("VECTORS", *vectors, ids)
     with opening.open_index(index) as opened, progress_bar() as progress:
         kind = None if not len(opened) and opened.info()["ids"] == "integer" else str(opened.info()["ids"])
-        given = _read_new_ids(ids, id_kind, kind)
+        given = None if ids is None else opening.read_ids(ids, kind)
         with opening.all_opened(vectors, format) as files:
             count = sum(map(len, files))
             chosen = opening.names_of(files) if ids is None and kind != "integer" else given
