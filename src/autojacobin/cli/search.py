@@ -63,10 +63,6 @@ def search(
 
     Example: autojacobin search my-index queries.npy found.parquet -k 5 --distance asymmetric
 
-    Example: autojacobin search my-index queries.npy found.csv --recall 0.95
-
-    Example: autojacobin search my-index queries.npy - -k 3 --no-rerank
-
     Example: autojacobin search my-index queries.npy found.jsonl --among allowed.txt
 
     Example: autojacobin search my-index found.csv --like 3 --like 14

@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from autojacobin.errors import DataError, StorageError
+from autojacobin.core.files import clear_os_errors
+from autojacobin.errors import DataError
 from autojacobin.service.responses import Problem
 
 TOKEN_VARIABLE = "AUTOJACOBIN_TOKEN"
@@ -167,11 +168,8 @@ def read_token(file: str | os.PathLike[str] | None = None, variable: str = TOKEN
     """Give the token in a file, else the one in a variable of the environment, else none."""
     if file is None:
         return os.environ.get(variable, "").strip() or None
-    try:
-        token = Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a text file"
-        raise StorageError(f"the token file {file} cannot be read: {reason}; give a file that holds it") from None
+    with clear_os_errors(f"read the token file {file}", "give a file that holds it"):
+        token = Path(file).read_text(encoding="utf-8", errors="replace").strip()
     if not token:
         raise DataError(f"the token file {file} is empty, expected a token; make one with: openssl rand -hex 32")
     return token
