@@ -130,7 +130,7 @@ def test_bad_input_is_named(make, message):
 
 
 def test_a_row_out_of_range_ends_iteration():
-    with pytest.raises(IndexError, match="row 1 is out of range for 1 codes"):
+    with pytest.raises(IndexError, match="index 1 is out of bounds"):
         Codes.from_bits([[1]])[1]
 
 

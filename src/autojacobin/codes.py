@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import operator
 import os
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -72,8 +71,7 @@ class Codes:
         if padding and len(array) and int(array[:, -1].max()) >> (8 - padding):
             row = int((array[:, -1] >> (8 - padding) != 0).argmax())
             raise DataError(
-                f"the {padding} padding bits of each code must be zero, got others in row {row}; "
-                f"clear them, or pass the n_bits that the codes really have instead of {length}"
+                f"the {padding} padding bits of each code must be zero, got others in row {row}; fix n_bits"
             )
         self._packed = array.view()
         if xp is np:
@@ -186,13 +184,8 @@ class Codes:
         """Choose rows by a number, a slice, an array of numbers or a mask; the result is ``Codes`` again."""
         if isinstance(rows, tuple):
             raise DataError(f"codes are indexed by rows, got {len(rows)} indices; use codes.to_bits()[rows, columns]")
-        try:
-            number = operator.index(rows)  # type: ignore[arg-type]
-        except TypeError:
-            return Codes(self._packed[rows], self._n_bits)
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"row {number} is out of range for {len(self)} codes")
-        return Codes(self._packed[number][np.newaxis], self._n_bits)
+        chosen = self._packed[rows]
+        return Codes(chosen if chosen.ndim == 2 else chosen[np.newaxis], self._n_bits)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Codes):
@@ -211,12 +204,8 @@ class Codes:
         A file that exists is a StorageError, unless ``overwrite`` says that it may be replaced.
         """
         stream = io.BytesIO()
-        np.savez(
-            stream,
-            packed=to_host(self._packed),
-            n_bits=np.int64(self._n_bits),
-            format_version=np.int64(_FORMAT_VERSION),
-        )
+        n_bits, version = np.int64(self._n_bits), np.int64(_FORMAT_VERSION)
+        np.savez(stream, packed=to_host(self._packed), n_bits=n_bits, format_version=version)
         write_atomically(path, stream.getvalue(), overwrite=overwrite)
 
     @classmethod
@@ -239,10 +228,7 @@ class Codes:
 def as_bit_order(bitorder: Any) -> BitOrder:
     """Check the name of a bit order."""
     if not isinstance(bitorder, str) or bitorder not in ("little", "big"):
-        raise DataError(
-            f"bitorder must be 'little' or 'big', got {bitorder!r}; 'big' is the default of np.packbits "
-            "and of sentence-transformers"
-        )
+        raise DataError(f"bitorder must be 'little' or 'big', got {bitorder!r}; that of np.packbits is 'big'")
     return "big" if bitorder == "big" else "little"
 
 
@@ -284,7 +270,5 @@ def _check_values(matrix: npt.NDArray[Any], allowed: tuple[int, int]) -> None:
     wrong = (matrix != allowed[0]) & (matrix != allowed[1])
     if wrong.any():
         row, column = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        raise DataError(
-            f"every value must be {allowed[0]} or {allowed[1]}, got {matrix[row, column]} in row {row}, "
-            f"column {column}; binarise first, for example with values >= 0"
-        )
+        found = f"{matrix[row, column]} in row {row}, column {column}"
+        raise DataError(f"every value must be {allowed[0]} or {allowed[1]}, got {found}; binarise with values >= 0")

@@ -389,7 +389,7 @@ class VectorConformance(Suite):
             ):
                 with self.refused(message, DataError):
                     engine.write(codes, [2, 3], wrong)
-                with self.refused(message.replace("the codes", "the queries"), DataError):
+                with self.refused(message.replace("2 codes", "2 queries"), DataError):
                     engine.search_vectors(codes, wrong, 1)
             assert engine.count() == 2
             with self.refused("candidates must be at least k = 2, got 1", DataError):

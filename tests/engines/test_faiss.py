@@ -108,7 +108,7 @@ def _written_by_faiss(index, path):
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda path: path.write_bytes(b""), FormatError, "is damaged or holds no binary FAISS index"),
+        (lambda path: path.write_bytes(b""), FormatError, "is damaged or holds no binary index of FAISS"),
         (lambda path: path.write_bytes(b"IBM2" + bytes(20)), FormatError, "is damaged"),
         (lambda path: path.write_text("hello, this is no index"), FormatError, "is damaged"),
         (lambda path: path.mkdir(), StorageError, "cannot be read: Is a directory"),
@@ -248,7 +248,10 @@ def test_an_index_with_names_is_written_under_their_places():
         ({"kind": "hnsw", "nlist": 3}, "expected: M, ef_construction, ef_search"),
         ({"kind": "ivf", "nlist": 0}, "nlist must be an integer of at least 1"),
         ({"kind": "ivf", "nlist": 100}, "100 lists need at least as many codes to be learned from, got 20"),
-        ({"kind": "ivf", "source": clustered(1, 64, 0)[:0]}, "learned from the codes, got none"),
+        (
+            {"kind": "ivf", "source": clustered(1, 64, 0)[:0]},
+            "1 lists need at least as many codes to be learned from, got 0",
+        ),
     ],
 )
 def test_what_no_index_can_be_made_of(arguments, message):
@@ -272,7 +275,7 @@ def test_the_fewest_and_the_most_links(links):
 def test_hyperplanes_that_single_precision_cannot_hold():
     hasher = ITQ(4, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 8)))
     hasher.mean_ = hasher.mean_ + 1e60
-    with pytest.raises(DataError, match="single precision, which cannot hold the hyperplanes of this ITQ"):
+    with pytest.raises(DataError, match="single precision cannot hold the hyperplanes of this hasher"):
         hasher_to_faiss(hasher)
 
 
@@ -361,7 +364,7 @@ def test_an_index_that_hashes_prepares_vectors_as_the_metric_of_the_hasher_wants
     hasher = metric.fit(ITQ(12, random_state=0), X)
     found = hasher_to_faiss(hasher).sa_encode(X.astype(np.float32))
     assert (np.unpackbits(found ^ hasher.encode(metric.prepare(X)).packed).sum() / found.size) < 1e-3
-    with pytest.raises(DataError, match="FAISS cannot prepare vectors as this ITQ for inner products wants them"):
+    with pytest.raises(DataError, match="FAISS cannot hash for inner products, as this ITQ does"):
         hasher_to_faiss(Metric.of("inner_product", X).fit(ITQ(12, random_state=0), X))
 
 

@@ -71,7 +71,7 @@ def test_an_approximate_search_gives_k_even_where_its_partitions_hold_fewer(inde
 def test_an_index_is_made_again_and_needs_codes(tmp_path):
     codes, ids = clustered(50, 64, 0), np.arange(50, dtype=np.int64)
     with LanceDB(tmp_path, "codes", 64) as engine:
-        with pytest.raises(DataError, match="at least one code for each partition, got 0 codes for 1 partitions"):
+        with pytest.raises(DataError, match="needs a code for each partition, got 0 codes for 1 partitions"):
             engine.create_index()
         engine.write(codes, ids)
         with pytest.raises(DataError, match="got 50 codes for 51 partitions"):

@@ -20,7 +20,7 @@ from tests.index.index_model import contents, small_hasher, vectors
         ({"vectors": vectors(2), "ids": [1, -1]}, "integers from 0 to 2^63 - 1, got -1"),
         (
             {"vectors": vectors(1), "ids": [2**63]},
-            "got 9223372036854775808; give other numbers, or make a new index",
+            "got 9223372036854775808; give others, or strings in a new index",
         ),
         ({"vectors": vectors(2), "ids": [1.0, 2.0]}, "ids must be a list of integers, got float64"),
         ({"vectors": vectors(2), "ids": ["a", "b"]}, "here integer, got ids of the kind string"),
@@ -178,7 +178,7 @@ def test_paths_that_cannot_hold_an_index_are_named(index, hasher, tmp_path):
             make(file)
         with pytest.raises(StorageError, match="the folder .*missing does not exist"):
             make(tmp_path / "missing" / "index")
-        with pytest.raises(StorageError, match="the folder holds thesis.tex, which is no part of an index"):
+        with pytest.raises(StorageError, match="holds thesis.tex, which is no part of an index"):
             make(full)
     with pytest.raises(StorageError, match="holds an index already; open it with Index.open"):
         Index.create(tmp_path / "index", hasher)

@@ -187,7 +187,7 @@ def test_codes_are_saved_where_no_vectors_are_kept(tmp_path):
 def test_a_damaged_hasher_can_be_given(copied, tmp_path):
     file = file_of(copied, "hasher")
     flip(file, 300)
-    with pytest.raises(StorageError, match="give the model file that the index was built with"):
+    with pytest.raises(StorageError, match="give the model file by --model"):
         repair(copied, tmp_path / "repaired")
     assert not (tmp_path / "repaired").exists()
     report = repair(copied, tmp_path / "repaired", hasher=small_hasher())

@@ -10,7 +10,6 @@ from autojacobin import ITQ, LSH, DataError, Index, PartitionedAutoencoder, Part
 from autojacobin.evaluation import ground_truth
 from autojacobin.index import knowledge, segment_writer
 from autojacobin.index.execution import search_codes
-from autojacobin.index.plan import default_probes
 from autojacobin.index.repair import repair
 from autojacobin.index.state import codes_at
 from autojacobin.search.prepared_search import Probing
@@ -304,9 +303,11 @@ def test_queries_far_from_everything_still_find_k(hasher):
         assert np.isfinite(distances).all()
 
 
-def test_prepared_and_many_probes():
-    assert default_probes(1) == 1
-    assert default_probes(4096) == 128
+def test_a_search_that_names_candidates_alone_scans_a_few_lists(hasher):
+    index = Index(hasher)
+    index.add(points(40))
+    assert index.info()["lists"] > 8
+    assert index.plan(K, candidates=50).probing.most == 8
 
 
 @pytest.mark.parametrize(
@@ -327,7 +328,7 @@ def test_wrong_options_are_refused(index, options, message):
 def test_probes_are_refused_without_lists():
     index = Index(ITQ(8, random_state=0).fit(points(100)))
     index.add(points(100))
-    with pytest.raises(DataError, match="probes are for an index with lists, got probes=3 for codes of ITQ"):
+    with pytest.raises(DataError, match="probes are for an index with lists, got probes=3 for one without"):
         index.search(points(2), 3, probes=3)
 
 

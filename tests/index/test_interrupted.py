@@ -187,7 +187,7 @@ def test_an_iterator_cannot_change_the_index_that_reads_it(tmp_path):
             index.add(vectors(5, 1))
             yield vectors(5, 2)
 
-        with pytest.raises(DataError, match="make one change after the other"):
+        with pytest.raises(DataError, match="do one after the other"):
             index.add(blocks())
         assert len(index) == 0
         index.add(vectors(2, 3))

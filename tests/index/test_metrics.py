@@ -115,7 +115,7 @@ def test_a_vector_that_is_too_long_for_inner_products_is_refused():
     ("metric", "message"),
     [
         ("dot", "metric must be 'euclidean', 'cosine' or 'inner_product', got 'dot'"),
-        ("inner_product", "build it with Index.from_vectors"),
+        ("inner_product", "use Index.from_vectors"),
     ],
 )
 def test_a_metric_that_cannot_work_is_refused(metric, message):

@@ -183,7 +183,7 @@ def test_an_index_that_is_written_meanwhile_is_repaired_as_it_is_then(copied, tm
 
 def test_a_hasher_of_another_index_is_refused(copied, tmp_path):
     flip(file_of(copied, "hasher"), 300)
-    with pytest.raises(DataError, match="makes codes of 9 bits from 4 features, but the index has 6 bits and 4"):
+    with pytest.raises(DataError, match="makes codes of 9 bits from 4 features, expected 6 from 4"):
         repair(copied, tmp_path / "repaired", hasher=LSH(9, random_state=0).fit(vectors(50)))
     assert not (tmp_path / "repaired").exists()
 

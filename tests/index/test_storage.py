@@ -99,7 +99,7 @@ def test_a_newer_array_needs_a_newer_library(copied, monkeypatch):
         newer.setattr(array_files, "FORMAT_VERSION", 4)
         writer = array_files.start_array(Folder(copied), "ids", np.int64)
         writer.append(np.arange(3))
-        with pytest.raises(FormatError, match="ids-.* has index format 4, which is not read by this version"):
+        with pytest.raises(FormatError, match="ids-.* has index format 4, expected 3; "):
             newer_by_one(writer, newer)
 
 

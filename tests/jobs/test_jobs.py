@@ -118,7 +118,7 @@ def test_another_job_does_not_go_on_with_the_first(tmp_path, X, hasher):
     with pytest.raises(KeyboardInterrupt):
         build_index(files, hasher, tmp_path / "index", Interrupted(1), rows_per_chunk=1)
     other = LSH(20, random_state=1).fit(X[:500])
-    with pytest.raises(StorageError, match="another job, with other model; delete it to start again"):
+    with pytest.raises(StorageError, match="another job, with other model; delete it"):
         build_index(files, other, tmp_path / "index", here, rows_per_chunk=1)
     with pytest.raises(StorageError, match="another job, with other vectors"):
         build_index(files, hasher, tmp_path / "index", here, rows_per_chunk=1, keep_vectors=False)

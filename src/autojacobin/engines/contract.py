@@ -251,8 +251,7 @@ class Engine(ABC):
             raise DataTypeError(f"{name} must be Codes, got {type(codes).__name__}; use hasher.encode(X)")
         if codes.n_bits != self.n_bits:
             raise DataError(
-                f"{name} must have the {self.n_bits} bits of {self._noun}, got {codes.n_bits} bits; "
-                "encode them with the same hasher"
+                f"{name} must have the {self.n_bits} bits of {self._noun}, got {codes.n_bits} bits; use the same hasher"
             )
         return codes.to_device("cpu")
 

@@ -242,10 +242,7 @@ class FaissEngine(Engine):
         try:
             return self._faiss.read_index_binary(os.fspath(self.path))
         except Exception as error:  # FAISS raises RuntimeError, MemoryError and others for a damaged file
-            raise FormatError(
-                f"{self.path} is damaged or holds no binary FAISS index; expected a file that FaissEngine or "
-                "faiss.write_index_binary wrote"
-            ) from error
+            raise FormatError(f"{self.path} is damaged or holds no binary index of FAISS; write it again") from error
 
     def _check_content(self, index: Any) -> None:
         faiss = self._faiss
@@ -291,21 +288,14 @@ def _as_transform(faiss: Any, hasher: Any) -> Any:
     check_fitted(hasher)
     if not isinstance(hasher, LinearHasher):
         raise DataError(
-            f"FAISS can only hash by hyperplanes, and {type(hasher).__name__} has none; export its codes with "
-            "to_faiss, or use another method, such as ITQ"
+            f"FAISS hashes by hyperplanes, and {type(hasher).__name__} has none; export its codes with to_faiss"
         )
     if hasher.metric_ == "inner_product":
-        raise DataError(
-            f"FAISS cannot prepare vectors as this {type(hasher).__name__} for inner products wants them; export its "
-            "codes with to_faiss"
-        )
+        raise DataError(f"FAISS cannot hash for inner products, as this {type(hasher).__name__} does; use to_faiss")
     with np.errstate(over="ignore"):
         weights, offsets = (np.ascontiguousarray(to_host(part), dtype=np.float32) for part in hasher.hyperplanes())
     if not (np.isfinite(weights).all() and np.isfinite(offsets).all()):
-        raise DataError(
-            f"FAISS hashes in single precision, which cannot hold the hyperplanes of this {type(hasher).__name__}; fit "
-            "it on vectors of smaller numbers, or export its codes with to_faiss"
-        )
+        raise DataError("single precision cannot hold the hyperplanes of this hasher; export its codes with to_faiss")
     transform = faiss.LinearTransform(weights.shape[1], weights.shape[0], True)
     faiss.copy_array_to_vector(weights.ravel(), transform.A)
     faiss.copy_array_to_vector(offsets, transform.b)
@@ -317,10 +307,8 @@ def _inverted_lists(
     faiss: Any, source: Index | Codes, n: int, width: int, chosen: dict[str, int], bitorder: BitOrder
 ) -> Any:
     nlist = chosen.get("nlist", max(1, round(n**0.5)))
-    if not n:
-        raise DataError("inverted lists are learned from the codes, got none; use kind='flat', or add codes first")
     if n < nlist:
-        raise DataError(f"{nlist} lists need at least as many codes to be learned from, got {n}; ask for fewer lists")
+        raise DataError(f"{nlist} lists need at least as many codes to be learned from, got {n}; use kind='flat'")
     index = faiss.index_binary_factory(8 * width, f"BIVF{nlist}")
     index.cp.min_points_per_centroid = 1  # FAISS would print a warning otherwise
     index.nprobe = min(nlist, chosen.get("nprobe", max(1, nlist // 16)))

@@ -15,17 +15,7 @@ import numpy.typing as npt
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.parallel import slices
-from autojacobin.engines.contract import (
-    Distances,
-    Engine,
-    Floats,
-    Hits,
-    IdKind,
-    Ids,
-    as_address,
-    check_name,
-    with_remedy,
-)
+from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, as_address, check_name, with_remedy
 from autojacobin.errors import DataError, import_extra, shortened
 from autojacobin.search.arguments import as_count
 
@@ -47,10 +37,8 @@ class LanceDB(Engine):
     """Codes in a table of LanceDB, which is made if it does not exist.
 
     The table has the columns ``id`` (int64 or string), ``code`` (a list of ``ceil(n_bits / 8)`` uint8) and, with
-    ``n_features``, ``vector`` (a list of float32); its schema says how many bits a code has, and in which order.
-    LanceDB defines no order of the bits in a byte: by default bit ``j`` of a code is bit ``j % 8`` of byte ``j // 8``,
-    least significant first. Bits that fill up the last byte are zero. A write makes one new version of the table, or
-    none if it fails. Every read and search sees the newest version, whoever wrote it.
+    ``n_features``, ``vector`` (a list of float32); its schema says how many bits a code has, and in which order. A
+    write makes one new version of the table, or none if it fails. Reads and searches see the newest version.
 
     Parameters
     ----------
@@ -86,7 +74,7 @@ class LanceDB(Engine):
 
     def search(
         self, queries: Codes, k: SupportsIndex, *, approximate: bool = False, probes: SupportsIndex = 20
-    ) -> tuple[Distances, Ids]:
+    ) -> Hits:
         """Find the ``k`` nearest codes of each query.
 
         Parameters
@@ -126,10 +114,7 @@ class LanceDB(Engine):
         number = None if partitions is None else as_count("partitions", partitions)
         count = self._count()
         if not count or (number is not None and number > count):
-            raise DataError(
-                f"an index needs at least one code for each partition, got {count} codes for {number or 1} partitions; "
-                "write codes first, or ask for fewer partitions"
-            )
+            raise DataError(f"an index needs a code for each partition, got {count} codes for {number or 1} partitions")
         with self._translated_errors("index"):
             if "config" in signature(self._table.create_index).parameters:
                 self._table.create_index("code", config=IvfFlat(distance_type="hamming", num_partitions=number))

@@ -18,16 +18,7 @@ import numpy.typing as npt
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.parallel import slices
-from autojacobin.engines.contract import (
-    Distances,
-    Engine,
-    Floats,
-    Hits,
-    Ids,
-    as_address,
-    check_name,
-    with_remedy,
-)
+from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, as_address, check_name, with_remedy
 from autojacobin.errors import DataError, DataTypeError, StorageError, import_extra
 from autojacobin.search.arguments import as_count
 
@@ -58,9 +49,7 @@ class Milvus(Engine):
     """Codes in a collection of Milvus, which is made if it does not exist.
 
     The collection has the fields ``id`` (INT64, the primary key), ``code`` (BINARY_VECTOR) and, with ``n_features``,
-    ``vector`` (FLOAT_VECTOR). By default bit ``j`` of a code is bit ``j % 8`` of byte ``j // 8``, least significant
-    first, as in Milvus's own examples. The last byte is padded with zeros, which never count in a distance.
-    Every read and search waits for what was written before it (consistency level Strong).
+    ``vector`` (FLOAT_VECTOR). Every read and search waits for what was written before it (consistency level Strong).
 
     Parameters
     ----------

@@ -328,10 +328,7 @@ def _check_half_precision(vectors: Floats) -> None:
     largest = np.abs(vectors).max(axis=1)
     row = int(np.argmax(largest))
     if largest[row] > np.finfo(np.float16).max:
-        raise DataError(
-            f"half precision holds numbers up to 65504, got {largest[row]:g} in row {row}; rescale the vectors, or use "
-            "vector_type='vector'"
-        )
+        raise DataError(f"half precision holds numbers up to 65504, got {largest[row]:g} in row {row}; rescale vectors")
 
 
 # The connection

@@ -36,10 +36,7 @@ class SQLite(Engine):
     The virtual table has the columns ``id`` (the primary key), ``code`` (``bit[n]``, with as many bits as fill whole
     bytes) and, with ``n_features``, ``vector`` (``float[n]``). The table ``autojacobin_layout`` holds the number of
     bits of each such table and their order. A write or a delete is one transaction. Several processes may use the file;
-    one of them writes at a time.
-
-    Many builds of Python cannot load extensions of SQLite. So the file is opened by the package apsw, which contains a
-    SQLite that can.
+    one of them writes at a time. The package apsw contains a SQLite that can load extensions, which many Pythons lack.
 
     Parameters
     ----------

@@ -262,10 +262,9 @@ def open_array(
 def salvage_array(
     folder: Folder, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None
 ) -> CheckedArray:
-    """Map an array whose header or table of checksums is damaged.
+    """Map an array whose header or table of checksums is damaged; each block is still compared with its checksum.
 
-    Each block is still compared with its own entry in the table, so that damaged blocks are found. A file with an
-    intact header that belongs to another array is refused, and so is a file that lost a part of its array.
+    A file with an intact header that belongs to another array is refused, and so is one that lost a part of its array.
     """
     path = folder.path / file.name
     with folder.open(file.name) as stream:

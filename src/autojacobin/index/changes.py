@@ -57,14 +57,6 @@ class Change(NamedTuple):
     learns: bool = False
     queries: Any = None
 
-    def applied_to(self, state: State) -> State:
-        """The state that the change makes."""
-        return replace(
-            state, segments=self.segments, next_id=self.next_id, hasher=self.hasher or state.hasher,
-            id_kind=self.id_kind or state.id_kind, knowledge=None if self.hasher else state.knowledge,
-            n_changed=state.n_changed + self.n_changed,
-        )  # fmt: skip
-
 
 def add_parts(state: State, folder: Folder | None, parts: Iterator[Part], new_ids: NewIds) -> Change:
     """Write parts as new segments; vectors of the same ids or names in old segments become dead."""
@@ -196,10 +188,7 @@ def _blocks(vectors: Any, name: str, metric: Metric) -> Iterator[Any]:
 
 
 def encoded_block(hasher: Hasher, block: Any, kept: Codes | None = None) -> Codes:
-    """Encode a block of vectors on all cores, or where the hasher computes.
-
-    ``kept`` are codes of the hasher that a PartitionedHasher wraps, so that it only has to find the lists.
-    """
+    """Encode a block on all cores, or where the hasher computes; a PartitionedHasher adds lists to codes to keep."""
 
     def encode(rows: slice) -> Codes:
         if kept is not None and isinstance(hasher, PartitionedHasher):
@@ -225,7 +214,11 @@ def _storable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def following(state: State, made: Change) -> State:
     """The state that a change makes, with what it has learned about itself."""
-    new = made.applied_to(state)
+    new = replace(
+        state, segments=made.segments, next_id=made.next_id, hasher=made.hasher or state.hasher,
+        id_kind=made.id_kind or state.id_kind, knowledge=None if made.hasher else state.knowledge,
+        n_changed=state.n_changed + made.n_changed,
+    )  # fmt: skip
     if not made.learns and not is_outdated(new):
         return new
     try:
@@ -304,10 +297,7 @@ def verify_state(folder: Folder, manifest: Manifest) -> None:
 def adopt_segments(
     folder: Folder, source: Path, records: Sequence[SegmentRecord], hasher: Hasher, keep_vectors: bool
 ) -> None:
-    """Make an index of segments whose files are in ``source`` and whose ids count up from 0.
-
-    Where the file system has links, the files keep their names in ``source`` too, so that no crash loses one.
-    """
+    """Make an index of segments whose files are in ``source`` and whose ids count up from 0."""
 
     def write() -> Manifest:
         with clear_os_errors(folder.path, "write to"):
@@ -355,6 +345,6 @@ def _link(source: Path, target: Path) -> None:
     if not source.exists():
         raise StorageError(f"{source} cannot be found from here; give the index a path that every worker sees")
     with suppress(OSError):
-        os.link(source, target)
+        os.link(source, target)  # so that the file is at the source too, and no crash loses it
         return
     os.replace(source, target)  # on file systems without links

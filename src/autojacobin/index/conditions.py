@@ -250,7 +250,7 @@ class _Reader:
         if len(pattern or "") > _LONGEST_PATTERN or gaps > _MOST_GAPS:
             raise DataError(
                 f"{self.shown} has a pattern of {len(pattern or '')} characters and {gaps} times _ after a %, "
-                f"expected at most {_LONGEST_PATTERN} characters and {_MOST_GAPS} times _"
+                f"expected at most {_LONGEST_PATTERN} and {_MOST_GAPS}"
             )
         return pattern
 

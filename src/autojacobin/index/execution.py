@@ -32,7 +32,6 @@ from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.lists import AllowedCodes
 from autojacobin.search.prepared_search import (
     MOST_QUERIES,
-    Chosen,
     ListSearch,
     Probing,
     ResidualWeights,
@@ -74,7 +73,7 @@ def search_codes(
     hasher = state.hasher
     if probing is not None:
         assert isinstance(hasher, ListHasher)
-        in_lists = _list_search(state, hasher)
+        in_lists = list_search(state)
         if allowed is not None:
             in_lists = in_lists.restricted(_allowed_codes(state, hasher, allowed))
         asked = prepared_for_lists(hasher, queries, distance)
@@ -90,18 +89,6 @@ def search_codes(
     if candidates is None:
         return nearest_codes(asked, segments, k)
     return _nearest_vectors(as_floats(queries, argument="queries"), asked, segments, candidates, k)
-
-
-def chosen_lists(state: State, queries: npt.NDArray[Any], probing: Probing) -> Chosen:
-    """The lists that each query probes, among those that hold codes."""
-    assert isinstance(state.hasher, ListHasher)
-    return _list_search(state, state.hasher).chosen_lists(queries, probing)
-
-
-def search_chosen(state: State, queries: npt.NDArray[Any], k: int, chosen: Chosen, prepared: Queries | None) -> Found:
-    """Distances in float64 and numbers of the ``k`` nearest codes in chosen lists; -1 where there are fewer."""
-    assert isinstance(state.hasher, ListHasher)
-    return _list_search(state, state.hasher).search_chosen(queries, k, chosen, prepared)
 
 
 def prepared_for_lists(hasher: ListHasher, queries: npt.NDArray[Any], distance: str) -> Queries | None:
@@ -126,9 +113,12 @@ def search_vectors(state: State, queries: npt.NDArray[Any], k: int, allowed: All
 # Lists and tiles as compiled code reads them, made once for each state
 
 
-def _list_search(state: State, hasher: ListHasher) -> ListSearch:
+def list_search(state: State) -> ListSearch:
+    """What searches the lists of a state, which has some."""
     kept: ListSearch | None = state.kept.get("lists")
     if kept is None:
+        hasher = state.hasher
+        assert isinstance(hasher, ListHasher)
         weights = None
         if isinstance(hasher, PartitionedAutoencoder):
             weights = ResidualWeights(hasher.decoder_, hasher.origin_, hasher.query_grid())
@@ -314,10 +304,7 @@ class DeviceStore:
         """See :func:`autojacobin.index.execution.search_codes`. All codes are compared, and no lists are looked at."""
         if self.codes is None:
             if candidates is None:
-                raise DataError(
-                    "an index with lists compares vectors on a GPU, and not codes alone, got rerank=False; leave it "
-                    "out, or search the index itself"
-                )
+                raise DataError("an index with lists compares vectors on a GPU, not codes; leave rerank=False out")
             return self.search_vectors(state, queries, k, allowed)
         if allowed is None and candidates is not None and self.vectors is not None:
             search = self._reranked(state, distance)

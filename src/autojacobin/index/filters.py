@@ -93,11 +93,7 @@ def _filters_of_queries(among: Any, n_queries: int) -> list[tuple[Positions, Any
 
 def _is_filter(value: Any) -> bool:
     """Whether this is a filter rather than an id; None is the filter that allows everything."""
-    return (
-        value is None
-        or isinstance(value, list | tuple | set | range)
-        or (isinstance(value, np.ndarray) and value.ndim > 0)
-    )
+    return isinstance(value, list | tuple | set | range | None) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
 def _among(state: State, among: Any) -> list[Positions]:
@@ -108,10 +104,7 @@ def _among(state: State, among: Any) -> list[Positions]:
     if kind == "b" or (isinstance(among, list | tuple) and among and isinstance(among[0], bool | np.bool_)):
         mask = np.asarray(among)
         if mask.shape != (state.n_live,) or mask.dtype.kind != "b":
-            raise DataError(
-                f"a mask must have True or False for each of the {state.n_live} vectors, in the order of index.ids, "
-                f"got {mask.dtype} of shape {mask.shape}"
-            )
+            raise DataError(f"a mask must have an entry for each of index.ids, got {mask.dtype} of shape {mask.shape}")
         if len(state.segments) == 1:
             return [state.segments[0].live_positions()[mask]]
         ids = live_ids(state.segments)[mask]
@@ -129,9 +122,7 @@ def _mask(positions: Positions, n: int) -> Mask:
 def _met(state: State, where: Any) -> list[Mask]:
     """Give for each position of each segment whether its payload meets a condition."""
     if state.schema is None:
-        raise DataError(
-            f"this index has no payload for where={where!r:.60}; give one with index.add(…, payload=…) or --payload"
-        )
+        raise DataError(f"this index has no payload for where={where!r:.60}; give one with payload= or --payload")
     tables = [empty_like(state.schema, one.n) if one.payload is None else one.payload.table for one in state.segments]
     if not tables:
         return []

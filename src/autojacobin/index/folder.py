@@ -345,10 +345,7 @@ class Folder:
         own = (MANIFEST_NAME, _MANIFEST_PART, LOCK_NAME, _UNFINISHED)
         foreign = [name for name in self.names() if name not in own and kind_of(name) is None]
         if foreign and self.read_manifest() is None:
-            raise StorageError(
-                f"cannot make the index {self.path}: the folder holds {foreign[0]}, which is no part of an index, "
-                "expected an empty folder or a new path; give another path"
-            )
+            raise StorageError(f"{self.path} holds {foreign[0]}, which is no part of an index; give another path")
         self._check_not_lost()
 
     def _check_not_lost(self) -> None:
@@ -366,12 +363,6 @@ class Folder:
         if MANIFEST_NAME in names or _UNFINISHED in names:
             return []
         return [name for name in names if kind_of(name) is not None]
-
-
-def index_files(path: str | os.PathLike[str]) -> set[str] | None:
-    """Names of the files that an index consists of, or None if there is no index at the path."""
-    folder = Folder(path)
-    return None if folder.read_manifest() is None else folder.newest(Manifest.names)
 
 
 def clear_os_errors(path: Path, doing: str) -> AbstractContextManager[None]:

@@ -391,7 +391,7 @@ class Index:
             "metric": state.metric.name,
             "ids": state.id_kind or "integer",
             "columns": _column_names(state),
-            "lists": len(state.hasher.centres_) if isinstance(state.hasher, ListHasher) else None,
+            "lists": state.n_lists or None,
             "segments": len(state.segments),
             "dead": sum(segment.n_dead for segment in state.segments),
             "files": len(files),
@@ -612,8 +612,7 @@ class Index:
     def __getstate__(self) -> dict[str, Any]:
         if self._folder is not None:
             raise DataTypeError(
-                f"an index in a folder cannot be copied or pickled, got {self!r}, because its lock belongs to one "
-                "object; use Index.open(index.path) for another one, or Index.save for a copy"
+                f"{self!r} cannot be copied or pickled, because its lock belongs to one object; use Index.open or save"
             )
         return {name: value for name, value in self.__dict__.items() if name not in ("_mutex", "_learning", "_learned")}
 
@@ -658,15 +657,9 @@ class Index:
         with self._mutex:
             self._check_open()
             if self._state.device is not None:
-                raise DataError(
-                    "a copy of an index on a GPU can only be searched, got a change; change the index itself, and copy "
-                    "it again with index.to('cuda')"
-                )
+                raise DataError("an index on a GPU can only be searched; change the index itself, and copy it again")
             if self._changing:
-                raise DataError(
-                    "an index cannot be changed while the same thread changes it, got a change by a signal handler or "
-                    "by the iterator that add reads from; make one change after the other"
-                )
+                raise DataError("an index cannot be changed while the same thread changes it; do one after the other")
             try:
                 self._changing = True
                 if self._folder is not None:
@@ -769,8 +762,7 @@ class Index:
             How many of the nearest codes to re-rank, at least k, instead of a ``recall``.
         recall : float, optional
             The mean share of the true neighbours to find, at most 0.999; by default 0.95. A lower one is faster. The
-            index has learned from its own vectors how much effort that takes: see :meth:`plan`. A query that is much
-            farther from all vectors than they are from each other is compared with all of them. With 1, all vectors
+            index has learned from its own vectors how much effort that takes: see :meth:`plan`. With 1, all vectors
             are compared, and in an index of up to 2,000 they are by default.
         distance : str, optional
             How codes are compared, one of ``index.hasher.distances``, the first of which is the default:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from autojacobin.core.compilation import kernel
 from autojacobin.core.parallel import run_tasks
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.execution import chosen_lists, nearest_by_products, search_codes
+from autojacobin.index.execution import list_search, nearest_by_products, search_codes
 from autojacobin.index.segment import Segment
 from autojacobin.index.state import State, drawn, fetch
 from autojacobin.search.prepared_search import Probing, log_expected
@@ -210,7 +210,7 @@ class _Lists(_AllCodes):
         self.state, self.distance, self.hasher = state, distance, hasher
         sizes = np.sum([np.diff(segment.lists(hasher).bounds) for segment in state.segments], axis=0)
         most = min(len(sizes), max(1, _CODES_SCANNED * len(sizes) // (len(queries) * state.n_live)))
-        self.numbers, self.squared = chosen_lists(state, queries, Probing(most))
+        self.numbers, self.squared = list_search(state).chosen_lists(queries, Probing(most))
         within = np.cumsum(np.where(self.numbers >= 0, sizes[self.numbers], 0), axis=1)
         few = slice(None, None, _FEWER)
         features = np.stack([log_expected(self.squared[few, :_RANKS_FITTED], unit) for unit in np.eye(4)], axis=2)

@@ -61,10 +61,7 @@ def damaged(path: Path, what: str) -> FormatError:
 def other_format(path: Path, version: int) -> FormatError:
     """Return the error for a file of an earlier or later format."""
     advice = "install a newer version" if version > FORMAT_VERSION else "build the index again from the vectors"
-    return FormatError(
-        f"{path} has index format {version}, which is not read by this version of autojacobin, only format "
-        f"{FORMAT_VERSION}; {advice}"
-    )
+    return FormatError(f"{path} has index format {version}, expected {FORMAT_VERSION}; {advice}")
 
 
 @dataclass(frozen=True)

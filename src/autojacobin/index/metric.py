@@ -60,13 +60,11 @@ class Metric:
             raise DataError(f"metric must be 'euclidean', 'cosine' or 'inner_product', got {self.name!r}")
         if self.name == "inner_product" and not self.radius > 0:
             raise DataError(
-                "an index by inner product must know how long vectors can be; build it with Index.from_vectors, or "
-                "pass metric=Metric.of('inner_product', vectors)"
+                "inner products need the longest vector; use Index.from_vectors, or Metric.of('inner_product', vectors)"
             )
         if self.radius > LARGEST:
             raise DataError(
-                f"an index by inner product takes vectors of lengths up to {LARGEST / _ROOM:g}, got a radius of "
-                f"{self.radius!r:.20}; divide all vectors by the same number"
+                f"vectors can have lengths up to {LARGEST / _ROOM:g}, got a radius of {self.radius!r:.20}; divide all"
             )
 
     @classmethod
@@ -89,11 +87,10 @@ class Metric:
             raise DataError("all vectors are zero, so their inner products are; pass others")
         middle = float(np.median(norms[norms > 0]))
         if longest > _LONGEST * middle:
-            raise DataError(
-                f"the vector in row {np.argmax(norms)} is {longest / middle:.1g} times as long as the vector in the "
-                f"middle, expected at most {_LONGEST:g} times, because the products with the others are lost beside "
-                "its; leave it out, or divide it"
+            wrong = (
+                f"the vector in row {np.argmax(norms)} is {longest / middle:.1g} times as long as that in the middle"
             )
+            raise DataError(f"{wrong}, beside which all products are lost, expected at most {_LONGEST:g}; leave it out")
         return cls(name, _ROOM * longest)
 
     @classmethod
@@ -169,10 +166,8 @@ class Metric:
             floats = floats.astype(np.float64)
         exponents = self._exponents(floats)
         if exponents.min(initial=0) < -_LARGEST_EXPONENT:
-            raise DataError(
-                f"the query in row {row_number(rows, int(np.argmin(exponents)))} is too long for inner products that "
-                "float64 can hold; divide it"
-            )
+            row = row_number(rows, int(np.argmin(exponents)))
+            raise DataError(f"the query in row {row} is too long for inner products that float64 can hold; divide it")
         return np.column_stack([np.ldexp(floats, exponents), np.zeros(len(floats), dtype=floats.dtype)])
 
     def ready_queries(self, queries: npt.NDArray[np.float32]) -> Any:

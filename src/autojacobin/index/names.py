@@ -48,10 +48,7 @@ def as_ids(ids: Any) -> npt.NDArray[np.int64]:
         raise DataTypeError(f"ids must be a list of integers, got {shown}; give them as `search` does")
     if array.size and (array.min() < 0 or array.max() > LARGEST_ID):
         wrong = array.min() if array.min() < 0 else array.max()
-        raise DataError(
-            f"ids must be integers from 0 to 2^63 - 1, got {wrong}; give other numbers, or make a new index with "
-            f"strings such as '{wrong}' as ids"
-        )
+        raise DataError(f"ids must be integers from 0 to 2^63 - 1, got {wrong}; give others, or strings in a new index")
     return array.astype(np.int64)
 
 
@@ -86,8 +83,7 @@ def as_names(ids: Any, kind: str) -> list[bytes]:
         place, id = next((place, id) for place, id in enumerate(found) if not isinstance(id, wanted))
         expected = "UUIDs (uuid.UUID)" if kind == "uuid" else "strings"
         raise DataTypeError(
-            f"the ids of this index are {expected}, got {id!r:.60} of type {type(id).__name__} at place {place}; "
-            "give ids of one kind"
+            f"the ids of this index are {expected}, got {id!r:.60} of type {type(id).__name__} at place {place}"
         )
     if kind == "uuid":
         return [id.bytes for id in found]

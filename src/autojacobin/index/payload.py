@@ -24,11 +24,7 @@ _SEGMENT = b"autojacobin segment"  # key of the metadata of the files
 
 
 class Payload:
-    """The columns of a segment, in the order of its positions.
-
-    A file is opened with the segment, so that it can be read after another process has deleted it, and checked when
-    its columns are first needed.
-    """
+    """The columns of a segment, in the order of its positions; a file is opened at once, and checked at first need."""
 
     def __init__(self, table: Any, file: ArrayFile | None = None, folder: Folder | None = None) -> None:
         self._table, self.file, self._folder = table, file, folder
@@ -115,8 +111,7 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
             table = arrow.table({str(name): [row.get(name) for row in rows] for name in names})
         else:
             raise DataTypeError(
-                f"payload must be a table, a data frame, a dict of columns or a list of dicts, got "
-                f"{type(payload).__name__}"
+                f"payload must be a table, data frame, dict of columns or list of dicts, got {type(payload).__name__}"
             )
     except DataError:
         raise
@@ -153,16 +148,12 @@ def _as_first(table: pyarrow.Table) -> pyarrow.Table:
     for field in table.schema:
         if arrow.types.is_null(field.type):
             raise DataError(
-                f"the column {field.name!r} of the payload has no value yet, so that its type is unknown; leave it "
-                "out, or give an Arrow table with types"
+                f"the column {field.name!r} of the payload has no value yet, so no type; give an Arrow table with types"
             )
         try:
             arrow.nulls(1, field.type).take(arrow.array([0]))
         except arrow.ArrowException as error:
-            raise DataError(
-                f"the column {field.name!r} of the payload has the type {field.type}, of which rows cannot be taken; "
-                "convert it, for example with table.cast"
-            ) from error
+            raise DataError(f"no rows can be taken of the column {field.name!r} ({field.type}); convert it") from error
     return table
 
 
@@ -201,10 +192,7 @@ def replaced(table: pyarrow.Table | None, new: pyarrow.Table) -> pyarrow.Table:
 
 
 def matching(table: pyarrow.Table, schema: pyarrow.Schema | None) -> pyarrow.Table:
-    """Give a table the columns of a schema: missing ones are null, and types are converted where nothing is lost.
-
-    Without a schema, the table is the first payload of an index and decides its columns.
-    """
+    """Give a table the columns of a schema, if there is one: missing ones are null, types are safely converted."""
     if schema is None:
         return _as_first(table)
     arrow = arrow_package()
@@ -253,19 +241,16 @@ def concatenate(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
         return arrow.concat_tables(tables).combine_chunks()
     except arrow.ArrowInvalid as error:
         raise FormatError(
-            f"the segments of the index have different columns ({_first_line(error)}), so it is damaged; restore it "
-            "from a copy, or save its vectors with: autojacobin index repair"
+            f"the segments of the index have different columns ({_first_line(error)}); use: autojacobin index repair"
         ) from error
 
 
 def write_payload(folder: Folder | None, table: pyarrow.Table, label: SegmentLabel) -> Payload:
-    """Write the columns of a segment to a file that has its checksum in its name, for ``repair``, or keep them.
-
-    No two files have the same name, because the random label is part of the content.
-    """
+    """Write the columns of a segment to a file that has its checksum in its name, for ``repair``, or keep them."""
     if folder is None:
         return Payload(table)
     arrow = arrow_package()
+    # the random label makes all names different
     labelled = table.replace_schema_metadata({_SEGMENT: label.segment.hex()})
     sink = arrow.BufferOutputStream()
     with arrow.ipc.new_file(sink, labelled.schema) as writer:

@@ -127,7 +127,7 @@ class Plan:
 
         for level, candidates, probing in (
             (1, _WIDER * self.candidates, self.wider),
-            (2, _WIDEST * self.candidates, None if self.probing is None else Probing(_n_lists(state))),
+            (2, _WIDEST * self.candidates, None if self.probing is None else Probing(state.n_lists)),
             (3, state.n_live, None),
         ):
             some = np.flatnonzero(unlike == level)
@@ -181,7 +181,7 @@ def make_plan(
     if not rerank or candidates is not None or probes is not None:
         number = as_candidates(candidates, wanted) if rerank else None
         if probing is not None and n_allowed:  # more lists, so that as many allowed codes are in them
-            probing = Probing(min(_n_lists(state), math.ceil(probing.most * state.n_live / n_allowed)))
+            probing = Probing(min(state.n_lists, math.ceil(probing.most * state.n_live / n_allowed)))
         return Plan(wanted, distance, rerank, number, probing=probing)
     asked = DEFAULT_RECALL if recall is None else as_recall(recall)
     everything = Plan(wanted, distance, True, n, True, 1.0, 1.0, 1.0)
@@ -198,9 +198,8 @@ def _cheapest(
 ) -> tuple[Plan | None, float]:
     """The plan that reaches a recall at the least cost, and that cost in nanoseconds; None if none is known to.
 
-    With a filter, the nearest k of the allowed vectors are among more of all vectors: how many depends on where they
-    are, so each query finds its own level (:class:`Probing`). The candidates are those of an unfiltered search. They
-    are enough, because a larger level needs fewer candidates for each neighbour.
+    With a filter, each query finds its own level (:class:`Probing`). The candidates of an unfiltered search are enough,
+    because a larger level needs fewer candidates for each neighbour.
     """
     level = known.level(k)
     if level is None:
@@ -252,29 +251,15 @@ def _candidates_for(recall: float, candidates: npt.NDArray[np.int64], recalls: n
     return float(np.interp(recall, recalls[pair], candidates[pair]))
 
 
-def default_probes(n_lists: int) -> int:
-    """Number of lists to scan where a search names candidates, but no lists and no recall."""
-    return min(n_lists, max(_FEWEST_PROBES, n_lists // _SHARE_PROBED))
-
-
-def _n_lists(state: State) -> int:
-    """Number of lists; 0 if the codes are in none."""
-    return len(state.hasher.centres_) if isinstance(state.hasher, ListHasher) else 0
-
-
 def _fixed_probing(probes: SupportsIndex | str | None, state: State) -> Probing | None:
     """The same number of lists for every query; None if the codes are in no lists."""
-    hasher = state.hasher
-    if not isinstance(hasher, ListHasher):
-        if probes is not None:
-            raise DataError(
-                f"probes are for an index with lists, got probes={probes!r} for codes of {type(hasher).__name__}; "
-                "leave it out, or make the index with partitions"
-            )
+    n_lists = state.n_lists
+    if not n_lists and probes is not None:
+        raise DataError(f"probes are for an index with lists, got probes={probes!r} for one without; leave it out")
+    if not n_lists:
         return None
-    n_lists = _n_lists(state)
     if probes is None:
-        return Probing(default_probes(n_lists))
+        return Probing(min(n_lists, max(_FEWEST_PROBES, n_lists // _SHARE_PROBED)))
     if isinstance(probes, str):
         if probes != "all":
             raise DataTypeError(f"probes must be a number of lists or 'all', got {probes!r}")
@@ -307,10 +292,7 @@ def checked_queries(state: State, queries: Any) -> tuple[Any, npt.NDArray[Any]]:
     expected = state.metric.width(int(state.hasher.n_features_in_))
     own = isinstance(state.hasher, OwnCodes)
     if width != expected and not own:
-        raise DataError(
-            f"queries have {width} features, but the vectors of this index have {expected}; "
-            f"pass queries with {expected} numbers each"
-        )
+        raise DataError(f"queries have {width} features, but the vectors of this index have {expected}; pass others")
     prepared = state.metric.queries(queries)
     as_vectors(state.hasher, prepared)  # compares the names of features
     matrix = to_host(as_matrix(prepared, "an index", "queries"))

@@ -114,10 +114,7 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
 
 
 def _number(segments: list[_Salvage], next_id: int, kind: str | None, report: Repair) -> int:
-    """Give new ids to vectors that lost theirs, keep one vector for each id, and give the next free id.
-
-    Of two vectors with one id the one in the later segment is kept: it took the place of the other.
-    """
+    """Give new ids to vectors that lost theirs, keep the last vector of each id, and give the next free id."""
     ids = np.concatenate([np.empty(0, dtype=np.int64), *(segment.ids for segment in segments)])
     names = []
     if kind in ("string", "uuid"):
@@ -225,10 +222,7 @@ class _Salvage:
             )
 
     def _read(self, kind: str, shape: tuple[int | None, ...], dtype: Any) -> None:
-        """Read an array, with zeros in place of damaged blocks, and which of its rows are intact; vectors stay mapped.
-
-        The table of checksums is used also if the header is damaged, so that this costs nothing.
-        """
+        """Read an array, with zeros in place of damaged blocks, and which of its rows are intact; map vectors."""
         file = self._record.files.get(kind)
         if file is None:
             return
@@ -333,10 +327,8 @@ def _check_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
         return
     got, expected = (int(hasher.n_bits), int(hasher.n_features_in_)), (manifest.n_bits, manifest.n_features)
     if got != expected:
-        raise DataError(
-            f"the hasher makes codes of {got[0]} bits from {got[1]} features, but the index has {expected[0]} bits and "
-            f"{expected[1]} features; give the model that the index was built with"
-        )
+        wrong = f"codes of {got[0]} bits from {got[1]} features, expected {expected[0]} from {expected[1]}"
+        raise DataError(f"the hasher makes {wrong}; give the model that the index was built with")
 
 
 def _manifest(folder: Folder, report: Repair) -> Manifest | None:
@@ -358,10 +350,7 @@ def _hasher(folder: Folder, manifest: Manifest | None, report: Repair) -> Hasher
             return read_hasher(folder, manifest) if manifest is not None else load(folder.path / name)
         except (FormatError, OSError) as error:
             report.problems.append(_sentence(folder.path / name, error))
-    raise StorageError(
-        f"the hasher of {folder.path} is damaged or gone, and without it there are no codes; "
-        "give the model file that the index was built with, by --model or hasher="
-    )
+    raise StorageError(f"the hasher of {folder.path} is damaged or gone; give the model file by --model or hasher=")
 
 
 def _records(folder: Folder, report: Repair) -> list[SegmentRecord]:

@@ -41,10 +41,7 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows that will be written to segments: ids in any order, codes, and vectors if these are kept.
-
-    ``names`` are the names of the ids where the index has names, and ``payload`` is an Arrow table where it has one.
-    """
+    """Some rows that will be written to segments, ids in any order; the last three are None where there are none."""
 
     ids: Ids
     codes: Codes
@@ -235,11 +232,7 @@ def open_segment(
     *,
     check: bool = True,
 ) -> Segment:
-    """Map the files of a segment, each compared with what the manifest says.
-
-    The bitmap of dead positions is read at once, everything else when it is needed; without ``check``, only what the
-    kernels rely on is compared: rows and ids within their limits.
-    """
+    """Map the files of a segment, each compared with what the manifest says; without ``check``, not with checksums."""
     n = record.n
     arrays: dict[str, CheckedArray] = {}
     expected: dict[str, tuple[tuple[int | None, ...], Any, Any]] = {

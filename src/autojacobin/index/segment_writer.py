@@ -58,12 +58,9 @@ class _Builder:
         self._codes: list[Codes] = []
         self._names: list[bytes] | None = None if first.names is None else []
         self._payloads: list[Any] = []
-        self._dtype = None if first.vectors is None else first.vectors.dtype
-        self._vectors = (
-            None
-            if first.vectors is None
-            else start_array(folder, "vectors", first.vectors.dtype, first.vectors.shape[1:])
-        )
+        rows = first.vectors
+        self._dtype = None if rows is None else rows.dtype
+        self._vectors = None if rows is None else start_array(folder, "vectors", rows.dtype, rows.shape[1:])
 
     def takes(self, part: Part, limit: int) -> bool:
         """Whether a part still fits in."""

@@ -14,6 +14,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.parallel import slices
 from autojacobin.errors import DataError, IdExistsError, UnknownIdError
 from autojacobin.hashers import Hasher, OwnCodes
+from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import EUCLIDEAN, Metric
 from autojacobin.index.names import as_ids, as_names, as_new_ids, as_new_names, from_names, id_kind
@@ -55,6 +56,11 @@ class State:
     def n_live(self) -> int:
         """Number of vectors."""
         return sum(segment.n_live for segment in self.segments)
+
+    @property
+    def n_lists(self) -> int:
+        """Number of lists; 0 if the codes are in none."""
+        return len(self.hasher.centres_) if isinstance(self.hasher, ListHasher) else 0
 
     @cached_property
     def query_width(self) -> int:

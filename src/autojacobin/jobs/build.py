@@ -27,12 +27,12 @@ from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher, check_fitted, load
 from autojacobin.index.changes import adopt_segments, encoded_parts
-from autojacobin.index.folder import Folder, clear_os_errors, index_files
-from autojacobin.index.manifest import SegmentRecord
+from autojacobin.index.folder import Folder, clear_os_errors
+from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, open_segment
 from autojacobin.index.segment_writer import write_segments
 from autojacobin.index.state import NewIds, State
-from autojacobin.jobs.inputs import ROWS_PER_CHUNK, Chunk, Patterns, naming_file, open_piece, survey
+from autojacobin.jobs.inputs import ROWS_PER_CHUNK, Chunk, Patterns, open_piece, survey
 from autojacobin.jobs.workers import Workers
 from autojacobin.search.distances import METRICS
 
@@ -186,16 +186,12 @@ class JobFolder:
             different = [name for name in settings if found is None or found.get(name) != settings[name]]
             if different:
                 raise StorageError(
-                    f"{self.path} holds the beginning of another job, with other {' and '.join(different)}; delete it "
-                    "to start again, or give another path"
+                    f"{self.path} holds another job, with other {' and '.join(different)}; delete it, or give another"
                 )
             return
         foreign = sorted(name for name in os.listdir(self.path) if name != LOCK_NAME and not name.startswith("."))
         if foreign:
-            raise StorageError(
-                f"cannot work in {self.path}: it holds {foreign[0]}, which is no part of a job, expected an empty "
-                "folder or a new path; give another path"
-            )
+            raise StorageError(f"{self.path} holds {foreign[0]}, which is no part of a job; give another path")
         _write_record(path, settings)
 
 
@@ -205,8 +201,7 @@ def _plan(patterns: Patterns, hasher: Any, rows_per_chunk: int) -> list[Chunk]:
     check_fitted(hasher)
     if hasher.metric_ not in (None, METRICS[0]):
         raise DataError(
-            f"a job builds Euclidean indexes, got a model for the metric {hasher.metric_}; use `index build`, "
-            "or scale the vectors yourself and train for Euclidean distances"
+            f"a job builds Euclidean indexes, got a model for the metric {hasher.metric_}; use `index build` instead"
         )
     inputs = survey(patterns)
     if inputs.width != hasher.n_features_in_:
@@ -219,10 +214,12 @@ def _plan(patterns: Patterns, hasher: Any, rows_per_chunk: int) -> list[Chunk]:
 
 def _is_finished(path: str, job: JobFolder) -> bool:
     """Whether an earlier run finished the index; what it left in the folder of the job is deleted."""
-    named = index_files(path)
-    if named is None:
+    folder = Folder(path)
+    if folder.read_manifest() is None:
         return False
-    if named.isdisjoint(job.files()):  # names are unique, so a common one proves that this job made the index
+    if folder.newest(Manifest.names).isdisjoint(
+        job.files()
+    ):  # names are unique, so a common one proves that this job made the index
         raise StorageError(f"{path} holds an index already; give another path, or add to it with Index.add")
     shutil.rmtree(job.path, ignore_errors=True)
     return True
@@ -277,7 +274,7 @@ def _parts(chunk: Chunk, model: str, keep_vectors: bool) -> Iterator[Part]:
 def _check_numbers(chunk: Chunk) -> None:
     """Raise a DataError that names the file and the row of a number that cannot be stored, if there is one."""
     for piece in chunk.pieces:
-        with naming_file(piece), open_piece(piece) as read:
+        with open_piece(piece) as read:
             for start in range(piece.start, piece.stop, ROWS_PER_BLOCK):
                 check_size(read(slice(start, min(piece.stop, start + ROWS_PER_BLOCK))), start)
 

@@ -49,10 +49,8 @@ def survey(patterns: Patterns) -> Inputs:
         files = tuple(pool.map(_inspect, paths))
     for file in files:
         if file.width != files[0].width:
-            raise DataError(
-                f"all files must hold vectors of one dimension, got {file.width} in {file} and {files[0].width} "
-                f"in {files[0]}; leave out what does not belong"
-            )
+            first = files[0]
+            raise DataError(f"files must have one dimension, got {file.width} in {file} and {first.width} in {first}")
     offsets = np.cumsum([0, *(file.rows for file in files)], dtype=np.int64)
     return Inputs(files, files[0].width, np.result_type(*{file.dtype for file in files}), offsets)
 
@@ -62,9 +60,8 @@ def draw_sample(
 ) -> npt.NDArray[Any]:
     """Draw ``n`` vectors from many files, uniformly and without replacement, in the order of the files and their rows.
 
-    Rows are counted by the headers of the files, and drawn before any vector is read. Then each file is opened once,
-    and only the drawn rows are read where the format allows it. So the sample alone has to fit into memory. It has
-    float32, or float64 if a file has them. ``progress("sampling", done, total)`` counts files.
+    Each file is opened once, and only the drawn rows are read where the format allows it. The sample has float32, or
+    float64 if a file has them. ``progress("sampling", done, total)`` counts files.
     """
     inputs = survey(patterns)
     wanted = as_count("n", n, inputs.rows, "the number of vectors in the files")
@@ -80,7 +77,7 @@ def draw_sample(
         rows = drawn[here] - inputs.offsets[number]
         if len(rows):
             piece = Piece(file.path, int(rows[0]), int(rows[-1]) + 1)
-            with naming_file(piece), open_piece(piece) as read:
+            with open_piece(piece) as read:
                 sample[here] = as_floats(read(rows).astype(inputs.dtype, copy=False))
         if progress is not None:
             progress("sampling", number + 1, len(inputs.files))
@@ -89,26 +86,19 @@ def draw_sample(
 
 @contextmanager
 def open_piece(piece: Piece) -> Iterator[Callable[[Any], npt.NDArray[Any]]]:
-    """Open the file of a piece; the block gets a function from ascending row numbers, or a slice, to vectors."""
-    with _opened(piece.path) as ((rows, _), _, read):
-        if piece.stop > rows:
-            raise FormatError(
-                f"{piece} holds {rows} vectors, expected {piece.stop} or more as when the job began; do not change "
-                "the file meanwhile, and begin again"
-            )
-        yield read
+    """Open the file of a piece; the block gets a function from ascending row numbers, or a slice, to vectors.
 
-
-@contextmanager
-def naming_file(piece: Piece) -> Iterator[None]:
-    """Add the name of the file to errors within the block that lack it."""
+    Errors within the block get the name of the file, if they lack it.
+    """
     try:
-        yield
+        with _opened(piece.path) as ((rows, _), _, read):
+            if piece.stop > rows:
+                raise FormatError(f"{piece} holds {rows} vectors, expected {piece.stop} or more as before; begin again")
+            yield read
     except (FormatError, StorageError):
         raise  # these name their file
     except DataError as error:
-        where = f"in rows {piece.start} to {piece.stop - 1} of {piece}"
-        raise type(error)(f"{where}: {error}") from error
+        raise type(error)(f"in rows {piece.start} to {piece.stop - 1} of {piece}: {error}") from error
     except OSError as error:
         raise StorageError(f"cannot read {piece}: {(error.strerror or str(error)).lower()}") from error
 

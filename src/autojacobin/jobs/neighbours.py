@@ -21,7 +21,7 @@ from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import read_segments, read_state
-from autojacobin.index.execution import chosen_lists, measure_of, nearest_codes, prepared_for_lists, search_chosen
+from autojacobin.index.execution import list_search, measure_of, nearest_codes, prepared_for_lists
 from autojacobin.index.folder import Folder
 from autojacobin.index.knowledge import Knowledge, learn
 from autojacobin.index.manifest import Manifest
@@ -29,7 +29,7 @@ from autojacobin.index.plan import make_plan
 from autojacobin.index.segment import Segment
 from autojacobin.index.state import State, fetch
 from autojacobin.jobs.build import loaded
-from autojacobin.jobs.inputs import ROWS_PER_CHUNK, Chunk, Patterns, naming_file, open_piece, survey
+from autojacobin.jobs.inputs import ROWS_PER_CHUNK, Chunk, Patterns, open_piece, survey
 from autojacobin.jobs.workers import Workers
 from autojacobin.search.arguments import as_k
 from autojacobin.search.distances import DISTANCES
@@ -43,7 +43,10 @@ _BYTES_PER_RESULT = 2**26
 _QUERIES_AT_ONCE = 2**13
 _PAIRS_AT_ONCE = 2**16
 
-Neighbours = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
+Matrix = npt.NDArray[Any]
+Ids = npt.NDArray[np.int64]
+Files = Sequence["SegmentFiles"]
+Neighbours = tuple[Matrix, Ids]
 """Distances and ids, one row per query, sorted by distance and then by id."""
 
 
@@ -59,7 +62,7 @@ def search_index(
     rerank: bool | None = None,
     probes: SupportsIndex | str | None = None,
     progress: Progress | None = None,
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+) -> tuple[Matrix, Matrix]:
     """Search an index with one task per segment; the result is that of ``Index.search``.
 
     Parameters
@@ -100,12 +103,12 @@ def search_index(
     depth = plan.k if plan.candidates is None else min(plan.candidates, state.n_live)
     files = [SegmentFiles(where, replace(manifest, segments=(record,))) for record in manifest.segments]
 
-    def search(block: npt.NDArray[Any], probing: Probing | None) -> Neighbours:
+    def search(block: Matrix, probing: Probing | None) -> Neighbours:
         asked: Any = DISTANCES[plan.distance].queries(hasher, block) if probing is None else None
         if probing is not None:
             assert isinstance(hasher, ListHasher)
             prepared = prepared_for_lists(hasher, block, plan.distance)
-            asked = block, chosen_lists(state, block, probing), prepared
+            asked = block, list_search(state).chosen_lists(block, probing), prepared
         shared = workers.share(asked)
         calls = [(file, shared, depth) for file in files]
         found: Neighbours = workers.merged("searching", search_segment, calls, merge_topk, depth, progress)
@@ -132,7 +135,7 @@ def true_neighbours(
     *,
     rows_per_chunk: int = ROWS_PER_CHUNK,
     progress: Progress | None = None,
-) -> npt.NDArray[np.int64]:
+) -> Ids:
     """Find the exact Euclidean neighbours of queries among the vectors in many files.
 
     The result is that of :func:`~autojacobin.evaluation.ground_truth` over all files as one matrix.
@@ -177,13 +180,7 @@ def _query_blocks(n: int, k: int) -> list[slice]:
 
 
 def _reranked(
-    queries: npt.NDArray[Any],
-    ids: npt.NDArray[np.int64],
-    segments: Sequence[Segment],
-    files: Sequence[SegmentFiles],
-    k: int,
-    workers: Workers,
-    progress: Progress | None,
+    queries: Matrix, ids: Ids, segments: Sequence[Segment], files: Files, k: int, workers: Workers, progress: Any
 ) -> Neighbours:
     """Sort candidates by Euclidean distances, which the tasks compute per segment."""
     dtypes = {segment.vectors.dtype for segment in segments}
@@ -228,9 +225,7 @@ class SegmentFiles:
             ) from error
 
 
-def search_segment(
-    segment: SegmentFiles, asked: Queries | tuple[npt.NDArray[Any], Chosen, Queries | None], k: int
-) -> Neighbours:
+def search_segment(segment: SegmentFiles, asked: Queries | tuple[Matrix, Chosen, Queries | None], k: int) -> Neighbours:
     """The ``k`` nearest codes in one segment, or all of them if there are fewer.
 
     Or those in chosen lists, and -1 where there are fewer: then ``asked`` holds the queries, their lists, and the
@@ -241,12 +236,11 @@ def search_segment(
         return nearest_codes(asked, (found,), min(k, found.n_live))
     hasher = loaded(os.path.join(segment.folder, segment.manifest.hasher.name))
     queries, chosen, prepared = asked
-    return search_chosen(State(hasher, segment.manifest.keep_vectors, (found,)), queries, k, chosen, prepared)
+    state = State(hasher, segment.manifest.keep_vectors, (found,))
+    return list_search(state).search_chosen(queries, k, chosen, prepared)
 
 
-def measure_pairs(
-    segment: SegmentFiles, queries: npt.NDArray[Any], pairs: npt.NDArray[np.int64], dtype: str | None
-) -> npt.NDArray[np.float64]:
+def measure_pairs(segment: SegmentFiles, queries: Matrix, pairs: Ids, dtype: str | None) -> npt.NDArray[np.float64]:
     """Squared Euclidean distances of pairs (number of a query, id in the segment), for re-ranking.
 
     ``dtype`` is the common type of the vectors where the segments of the index have different ones.
@@ -260,11 +254,11 @@ def measure_pairs(
     return squared[:, 0]
 
 
-def truth_chunk(chunk: Chunk, queries: npt.NDArray[Any], k: int) -> Neighbours:
+def truth_chunk(chunk: Chunk, queries: Matrix, k: int) -> Neighbours:
     """Squared distances and ids of the ``k`` nearest vectors in a chunk, or of all of them if there are fewer."""
     neighbours, first_id = [], chunk.first_id
     for piece in chunk.pieces:
-        with naming_file(piece), open_piece(piece) as read:
+        with open_piece(piece) as read:
             vectors = read(slice(piece.start, piece.stop)).astype(chunk.dtype, copy=False)
             rows = ground_truth(vectors, queries, min(k, len(vectors)))
             distances = [_squared_distances(vectors[near], query) for near, query in zip(rows, queries, strict=True)]
@@ -273,14 +267,11 @@ def truth_chunk(chunk: Chunk, queries: npt.NDArray[Any], k: int) -> Neighbours:
     return merge_topk(neighbours, k)
 
 
-def _squared_distances(points: npt.NDArray[Any], query: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _squared_distances(points: Matrix, query: Matrix) -> Matrix:
     """Squared distances exactly as ``ground_truth`` compares them, so that chunks can be merged by them."""
     if points.dtype.kind == "f" or query.dtype.kind == "f":
         # ground_truth divides larger numbers by a power of two, which would differ between chunks.
         largest = max(float(np.abs(points).max(initial=0.0)), float(np.abs(query).max(initial=0.0)))
         if abs(int(np.frexp(largest)[1])) > LARGEST_EXPONENT:
-            raise DataError(
-                f"ground truth over chunks takes numbers whose squares float64 holds, got {largest:.3g}; "
-                f"divide base and queries by {largest:.3g}"
-            )
+            raise DataError(f"ground truth takes numbers whose squares float64 holds, got {largest:.3g}; divide all")
     return exact_squared_distances(points, query)

@@ -27,6 +27,9 @@ _SETTINGS = {
 }
 _SECONDS_TO_CONNECT = 30
 
+Function = Callable[..., Any]
+Calls = Sequence[tuple[Any, ...]]
+
 
 @contextmanager
 def connect(address: str) -> Iterator[Workers]:
@@ -88,12 +91,7 @@ class Workers:
         return self.client.submit(_identity, value, pure=False)
 
     def each(
-        self,
-        stage: str,
-        function: Callable[..., Any],
-        calls: Sequence[tuple[Any, ...]],
-        progress: Progress | None = None,
-        n_done: int = 0,
+        self, stage: str, function: Function, calls: Calls, progress: Progress | None = None, n_done: int = 0
     ) -> Iterator[tuple[int, Any]]:
         """Yield the number and the result of each call, as they finish; ``n_done`` others were finished before."""
         futures, about = self._submitted(function, calls)
@@ -102,13 +100,7 @@ class Workers:
             yield numbers[future.key], future.result()
 
     def merged(
-        self,
-        stage: str,
-        function: Callable[..., Any],
-        calls: Sequence[tuple[Any, ...]],
-        merge: Callable[[Sequence[Any], int], Any],
-        k: int,
-        progress: Progress | None = None,
+        self, stage: str, function: Function, calls: Calls, merge: Function, k: int, progress: Progress | None = None
     ) -> Any:
         """Merge the results of all calls with ``merge(results, k)`` on the workers, as a tree."""
         leaves, about = self._submitted(function, calls)
@@ -121,12 +113,12 @@ class Workers:
         (whole,) = _finished(stage, level, {level[0].key: "the results of all chunks"}, None)
         return whole.result()
 
-    def _submitted(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> tuple[list[Any], Any]:
+    def _submitted(self, function: Function, calls: Calls) -> tuple[list[Any], Any]:
         """Futures of calls, and what each works on by its key."""
         futures = [self._submit(function, *arguments) for arguments in calls]
         return futures, {future.key: str(call[0]) for future, call in zip(futures, calls, strict=True)}
 
-    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _submit(self, function: Function, *arguments: Any) -> Any:
         # not pure: after a file has changed, the same call must not get its old result
         return self.client.submit(_run, function, *arguments, pure=False, retries=_RETRIES)
 
@@ -159,8 +151,7 @@ def _client(distributed: Any, address: str) -> Any:
         return distributed.Client(address, timeout=_SECONDS_TO_CONNECT)
     except OSError as error:
         raise StorageError(
-            f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`, and "
-            "workers with `dask worker`"
+            f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`"
         ) from error
     except (TypeError, ValueError, RuntimeError, ImportError) as error:  # no certificates, or no such transport
         raise DataError(
@@ -173,7 +164,7 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _run(function: Callable[..., Any], *arguments: Any) -> Any:
+def _run(function: Function, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except MissingExtraError as error:
