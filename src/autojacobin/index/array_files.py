@@ -56,9 +56,8 @@ class SegmentLabel:
 class CheckedArray:
     """An array, each block of which is compared with its checksum before it is first used.
 
-    ``array`` is unchecked: call one of the methods before you read from it. An array in memory has no file and needs
-    no checks. ``label`` is the segment that the file says it belongs to, and ``problem`` checks the whole array once
-    and returns what is wrong with it. Several threads may use it: a block that two reach at once is checked twice.
+    ``array`` is unchecked: call one of the methods before you read from it. ``problem`` checks the whole array once and
+    returns what is wrong with it. Several threads may use it: a block that two reach at once is checked twice.
     """
 
     def __init__(
@@ -235,8 +234,8 @@ def open_array(
 ) -> CheckedArray:  # fmt: skip
     """Memory-map an array (or read a small one) after a check of its header, its size and its table of checksums.
 
-    ``shape`` has None where any length is allowed. Arrays that kernels read are mapped copy-on-write. NumPy then marks
-    them as writable, like arrays in memory, and the kernels need not be compiled twice.
+    ``shape`` has None where any length is allowed. Arrays that kernels read are mapped copy-on-write: kernels are
+    compiled for writable arrays, like those in memory.
     """
     path = folder.path / file.name
     with folder.open(file.name) as stream:

@@ -43,19 +43,15 @@ Ids = npt.NDArray[np.int64]
 
 
 class Change(NamedTuple):
-    """The outcome of a change: the new segments, the next free id, and how many vectors were added or removed.
-
-    ``hasher`` is set if all vectors were encoded again by a new hasher, ``id_kind`` if the first vectors decided it.
-    The index learns about itself again if ``learns``, also if little has changed, from ``queries`` if there are any.
-    """
+    """The outcome of a change."""
 
     segments: Segments
     next_id: int
-    n_changed: int
-    hasher: Hasher | None = None
-    id_kind: str | None = None
-    learns: bool = False
-    queries: Any = None
+    n_changed: int  # vectors that were added or removed
+    hasher: Hasher | None = None  # a new one, by which all vectors were encoded again
+    id_kind: str | None = None  # if the first vectors decided it
+    learns: bool = False  # about itself, also if little has changed
+    queries: Any = None  # of the user, to learn from
 
 
 def add_parts(state: State, folder: Folder | None, parts: Iterator[Part], new_ids: NewIds) -> Change:

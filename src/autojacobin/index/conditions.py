@@ -55,14 +55,12 @@ Operand: TypeAlias = Column | Literal
 
 
 class Step(NamedTuple):
-    """A step of a condition.
+    """A step of a condition: it compares ``left`` with ``right``, or looks at ``left`` alone, or combines results.
 
-    It compares ``left`` with ``right``, by the function of Arrow that it names, or by ``in``, ``like`` or ``ilike``; or
-    it looks at ``left`` alone: ``is null``, or ``is`` for a column of true and false. ``and``, ``or``, ``not`` and
-    ``known``, which makes null false, take their operands from the stack.
+    ``and``, ``or``, ``not`` and ``known``, which makes null false, take their operands from the stack.
     """
 
-    what: str
+    what: str  # one of these, a function of Arrow, "in", "like", "ilike", "is null", or "is" for true and false
     left: Operand = None
     right: Any = None
 

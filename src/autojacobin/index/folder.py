@@ -34,8 +34,7 @@ T = TypeVar("T")
 class Folder:
     """The folder of an index with its lock.
 
-    A writer holds a descriptor of the folder. Its operations go to that very folder, even if the folder is renamed
-    meanwhile or another one takes its path.
+    A writer holds a descriptor of the folder, to which its operations go even if another folder takes its path.
 
     ``settled`` is False while the newest state on disk may differ from the one in memory: from the moment the
     lock is taken until the state has been read, and from the beginning of a change until its end is known. The next

@@ -110,10 +110,7 @@ class Metric:
         return metric if isinstance(metric, Metric) else cls(name, hasher.radius_)
 
     def fit(self, hasher: H, vectors: Any, *, rows: Any = 0, **options: Any) -> H:
-        """Fit a hasher to vectors as this metric prepares them, and let the hasher remember the metric.
-
-        ``rows`` is as in :meth:`prepare`, and ``options`` are those of ``Hasher.fit``.
-        """
+        """Fit a hasher to vectors as this metric prepares them, with options of ``fit``; it remembers the metric."""
         hasher.fit(self.prepare(vectors, rows), **options)
         hasher.metric_, hasher.radius_ = self.name, self.radius
         return hasher

@@ -27,12 +27,7 @@ Segments = tuple[Segment, ...]
 
 @dataclass(frozen=True)
 class State:
-    """What an index holds at one instant. A change replaces it by another one, in one assignment.
-
-    ``knowledge`` is what the index knows about itself (``knowledge.py``), None if it has not learned, and ``n_changed``
-    how many vectors were added or removed since. ``kept`` holds what searches derive from the state: it is not copied
-    into the next one. ``device`` is a copy of codes and vectors on a GPU, if searches run there.
-    """
+    """What an index holds at one instant. A change replaces it by another one, in one assignment."""
 
     hasher: Hasher
     keep_vectors: bool
@@ -42,10 +37,10 @@ class State:
     partitions: int | str | None = None
     id_kind: str | None = None
     metric: Metric = EUCLIDEAN
-    knowledge: Any = None
-    n_changed: int = 0
-    device: Any = None
-    kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    knowledge: Any = None  # what the index knows about itself (``knowledge.py``), if it has learned
+    n_changed: int = 0  # vectors that were added or removed since
+    device: Any = None  # a copy of codes and vectors on a GPU, if searches run there
+    kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # what searches derive
 
     @property
     def schema(self) -> Any:

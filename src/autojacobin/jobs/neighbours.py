@@ -228,8 +228,7 @@ class SegmentFiles:
 def search_segment(segment: SegmentFiles, asked: Queries | tuple[Matrix, Chosen, Queries | None], k: int) -> Neighbours:
     """The ``k`` nearest codes in one segment, or all of them if there are fewer.
 
-    Or those in chosen lists, and -1 where there are fewer: then ``asked`` holds the queries, their lists, and the
-    queries as ``prepared_for_lists`` gives them.
+    Or those in chosen lists, and -1 where there are fewer, for a tuple of queries, lists and ``prepared_for_lists``.
     """
     found = segment.open()
     if not isinstance(asked, tuple):
@@ -241,10 +240,7 @@ def search_segment(segment: SegmentFiles, asked: Queries | tuple[Matrix, Chosen,
 
 
 def measure_pairs(segment: SegmentFiles, queries: Matrix, pairs: Ids, dtype: str | None) -> npt.NDArray[np.float64]:
-    """Squared Euclidean distances of pairs (number of a query, id in the segment), for re-ranking.
-
-    ``dtype`` is the common type of the vectors where the segments of the index have different ones.
-    """
+    """Squared distances of pairs (number of a query, id), in the common type of all segments if these differ."""
     here = (segment.open(),)
     converted = partial(measure_fetched, lambda ids: fetch(here, ids).astype(dtype))
     measure = measure_of(here) if dtype is None else converted

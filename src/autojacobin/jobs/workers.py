@@ -72,22 +72,17 @@ def connect(address: str) -> Iterator[Workers]:
 
 
 class Workers:
-    """Runs calls of functions through a ``distributed.Client``.
+    """Runs calls of functions through a ``distributed.Client``; the first argument says what a call works on.
 
-    The functions are importable by name, and their arguments small; large values are shared once. The first argument
-    says in messages what a call works on. If a worker dies, another one repeats its call. A call that raises is
-    repeated twice before it ends the job. Calls write files completely or not at all, so repetition does not change the
-    result.
+    If a worker dies, another one repeats its call. A call that raises is repeated twice before it ends the job. Calls
+    write files completely or not at all, so repetition does not change the result.
     """
 
     def __init__(self, client: Any) -> None:
         self.client = client
 
     def share(self, value: Any) -> Any:
-        """Send a value to the cluster once, and return what represents it in the arguments of a call.
-
-        If its worker dies, the scheduler restores it.
-        """
+        """Send a value to the cluster once, and return what represents it in the arguments of a call."""
         return self.client.submit(_identity, value, pure=False)
 
     def each(
