@@ -91,19 +91,6 @@ def test_a_sample_without_near_codes_or_full_of_them_changes_nothing(xp, monkeyp
         check(found, distances, 20)
 
 
-def test_only_allowed_codes_are_found(xp):
-    base, queries = clustered_codes(20_000, 64, 0), clustered_codes(3, 64, 1)
-    mask = np.random.default_rng(0).random(20_000) < 0.9
-    bitmap = np.packbits(mask, bitorder="little")
-    asked = gpu.DeviceQueries.of_codes(on(xp, queries))
-    distances = np.where(mask, hamming(queries, base), 10**6)
-    check(gpu.DeviceCodes(on(xp, base)).nearest(asked, 50, bitmap), distances, 50)
-    few = np.zeros(20_000, dtype=bool)
-    few[[5, 77, 19_999]] = True
-    found = gpu.DeviceCodes(on(xp, base)).nearest(asked, 50, np.packbits(few, bitorder="little"))
-    check(found, np.where(few, hamming(queries, base), 10**6), 3)
-
-
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 def test_vectors_are_compared_exactly(xp, dtype):
     rng = np.random.default_rng(0)

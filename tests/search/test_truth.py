@@ -51,7 +51,7 @@ def test_few_points_are_measured_without_kernels(dtype, monkeypatch):
     expected, reported = ground_truth(base, queries, 40), []
     assert np.array_equal(expected, slow_truth(base, queries, 40))
     monkeypatch.setattr(truth, "_FEW_NUMBERS", base.size * len(queries))
-    monkeypatch.setattr(truth, "_Search", None)
+    monkeypatch.setattr(truth, "_nearest", None)
     assert np.array_equal(ground_truth(base, queries, 40, progress=lambda *step: reported.append(step)), expected)
     assert reported == [("ground truth", 1, 1)]
     assert ground_truth(base, queries[:0], 40).shape == (0, 40)

@@ -8,7 +8,6 @@ cores, so neither do the results.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -122,10 +121,16 @@ class Centres:
         if device != "cpu":
             self._assign_on_gpu(vectors, device, labels)
             return labels
-        per_task = _BLOCKS_PER_TASK * self._rows_per_block
+        per_block = min(max(_PRODUCTS_PER_BLOCK // len(self), _FEWEST_ROWS), _MOST_ROWS)
+        per_task = _BLOCKS_PER_TASK * per_block
 
         def work(start: int) -> None:
-            for rows, _, products in self._products(vectors, start, start + per_task):
+            end = min(start + per_task, len(vectors))
+            memory = np.empty((min(per_block, end - start), len(self)), dtype=np.float32)
+            for first in range(start, end, per_block):
+                rows = slice(first, min(first + per_block, end))
+                block = as_floats(vectors[rows], first).astype(np.float32, copy=False) - self.origin
+                products = np.matmul(block, self._shifted.T, out=memory[: len(block)])
                 nearest_column(products, self._norms, labels[rows])
 
         with one_blas_thread():
@@ -209,26 +214,6 @@ class Centres:
                 "pass vectors like those that the centres were made from"
             )
         return vectors
-
-    @property
-    def _rows_per_block(self) -> int:
-        return min(max(_PRODUCTS_PER_BLOCK // len(self), _FEWEST_ROWS), _MOST_ROWS)
-
-    def _products(
-        self, vectors: npt.NDArray[Any], start: int, end: int
-    ) -> Iterator[tuple[slice, npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
-        """Give the rows from ``start`` to ``end`` in blocks, less the origin, and their products with the centres."""
-        per_block, end = self._rows_per_block, min(end, len(vectors))
-        memory = np.empty((min(per_block, end - start), len(self)), dtype=np.float32)
-        for first in range(start, end, per_block):
-            rows = slice(first, min(first + per_block, end))
-            block = self._block(vectors, rows)
-            yield rows, block, np.matmul(block, self._shifted.T, out=memory[: len(block)])
-
-    def _block(self, vectors: npt.NDArray[Any], rows: slice) -> npt.NDArray[np.float32]:
-        """Rows of vectors as float32, less the origin."""
-        block: npt.NDArray[np.float32] = as_floats(vectors[rows], rows.start).astype(np.float32, copy=False)
-        return block - self.origin
 
 
 def _cells(points: npt.NDArray[np.float32], numbers: npt.NDArray[np.int32]) -> list[npt.NDArray[np.int32]]:

@@ -46,34 +46,17 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class CodeDistance:
-    """A distance between a query and a code.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    summary : str
-        How codes are compared, for help texts.
-    unit : str
-        What the reported distances are.
-    dtype : type
-        Their type: whole numbers if they are counts.
-    encode : callable
-        ``encode(hasher, vectors)`` gives what the distance needs to know of the queries, such as their codes.
-    prepare : callable
-        ``prepare(encoded)`` gives the :class:`~autojacobin.search.queries.Queries` that
-        :class:`~autojacobin.search.tiles.Tiles` search for.
-    topk : callable
-        ``topk(encoded, codes, k)`` searches :class:`~autojacobin.Codes`, on the GPU if they are there.
-    """
+    """A distance between a query and a code."""
 
     name: str
-    summary: str
-    unit: str
-    dtype: type[np.int32] | type[np.float32]
-    encode: Callable[[Encoder, Any], Any]
-    prepare: Callable[[Any], Queries]
-    topk: Callable[[Any, Codes, int], tuple[Any, Any]]
+    summary: str  # how codes are compared, for help texts
+    unit: str  # what the reported distances are
+    dtype: type[np.int32] | type[np.float32]  # of these: whole numbers if they are counts
+    encode: Callable[[Encoder, Any], Any]  # what it needs to know of vectors, such as their codes
+    prepare: Callable[[Any], Queries]  # what ``Tiles`` search for, from what was encoded
+    topk: Callable[
+        [Any, Codes, int], tuple[Any, Any]
+    ]  # searches codes for what was encoded, on the GPU if they are there
 
     def queries(self, hasher: Encoder, vectors: Any) -> Queries:
         """Prepare vectors as queries; many of them in slices on all cores, each with one thread of BLAS.
@@ -87,18 +70,6 @@ class CodeDistance:
         slices = [(slice(start, start + _QUERIES_PER_SLICE),) for start in range(0, len(vectors), _QUERIES_PER_SLICE)]
         with one_blas_thread():
             return Queries.concatenate(run_tasks(lambda some: self.prepare(self.encode(hasher, rows[some])), slices))
-
-
-def _encode(hasher: Encoder, vectors: Any) -> Codes:
-    return hasher.encode(vectors)
-
-
-def _project(hasher: Encoder, vectors: Any) -> Any:
-    return adopt(hasher.project(vectors))
-
-
-def _distance_terms(hasher: Encoder, vectors: Any) -> DistanceTerms:
-    return hasher.distance_terms(vectors)
 
 
 def _function(module: str, name: str) -> Callable[..., Any]:
@@ -116,7 +87,7 @@ _TABLE = (
         summary="bit by bit",
         unit="the number of bits that differ",
         dtype=np.int32,
-        encode=_encode,
+        encode=lambda hasher, vectors: hasher.encode(vectors),
         prepare=_function("hamming", "hamming_queries"),
         topk=_function("hamming", "hamming_topk"),
     ),
@@ -125,7 +96,7 @@ _TABLE = (
         summary="with the real values of the query's projection",
         unit="the sum of |projection| over the bits that differ",
         dtype=np.float32,
-        encode=_project,
+        encode=lambda hasher, vectors: adopt(hasher.project(vectors)),
         prepare=_function("asymmetric", "asymmetric_queries"),
         topk=_function("asymmetric", "asymmetric_topk"),
     ),
@@ -134,7 +105,7 @@ _TABLE = (
         summary="with what the code decodes to, for codes of a binary auto-encoder",
         unit="the squared Euclidean distance to the decoded vector, plus a share of its error",
         dtype=np.float32,
-        encode=_distance_terms,
+        encode=lambda hasher, vectors: hasher.distance_terms(vectors),
         prepare=_function("decoded", "decoded_queries"),
         topk=_function("decoded", "decoded_topk"),
     ),
@@ -143,7 +114,7 @@ _TABLE = (
         summary="by the bits that differ and the ones that are shared, for codes of spherical hashing",
         unit="the number of bits that differ, divided by the number of ones that both codes have",
         dtype=np.float32,
-        encode=_encode,
+        encode=lambda hasher, vectors: hasher.encode(vectors),
         prepare=_function("spherical", "spherical_queries"),
         topk=_function("spherical", "spherical_topk"),
     ),

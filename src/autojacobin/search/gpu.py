@@ -80,20 +80,13 @@ def takes(dtype: Any) -> bool:
 class DeviceQueries:
     """Queries on a GPU: codes for the Hamming distance, or whole weights.
 
-    Attributes
-    ----------
-    words : array of uint8, shape (n_queries, 4 words), or None
-        Codes.
-    fragments, starts : arrays of float16, and of float32, shape (n_queries,), or None
-        Weights as :func:`_fragments` orders them. The distance to a code is start + Σ weight · bit.
-    scales, constants : arrays of float64, shape (n_queries,), optional
-        A real distance is scale · distance + constant.
+    The distance to a code is start + Σ weight · bit, and a real distance is scale · distance + constant.
     """
 
-    words: Any = None
-    fragments: Any = None
-    starts: Any = None
-    scales: Any = None
+    words: Any = None  # codes of uint8, shape (n_queries, 4 words)
+    fragments: Any = None  # weights of float16 as :func:`_fragments` orders them
+    starts: Any = None  # of float32, shape (n_queries,)
+    scales: Any = None  # of float64
     constants: Any = None
 
     @classmethod
@@ -154,7 +147,7 @@ class DeviceProjection:
 
 
 class DeviceCodes:
-    """Codes on a GPU, as a :class:`~autojacobin.search.queries.CodeStore` of :class:`DeviceQueries`."""
+    """Codes on a GPU, which :class:`DeviceQueries` search."""
 
     def __init__(self, codes: Codes) -> None:
         if codes.n_bits > _LONGEST:
@@ -166,18 +159,10 @@ class DeviceCodes:
         self._bytes = _padded(codes)
         self._samples: dict[int, Any] = {}
 
-    def nearest(self, queries: DeviceQueries, k: int, allowed: Any = None) -> tuple[Any, Any]:
-        """Find the ``k`` nearest codes; see :meth:`autojacobin.search.queries.CodeStore.nearest`."""
-        if allowed is not None:
-            xp = namespace(self._bytes)
-            return self.nearest_of(xp.flatnonzero(_bits(xp, xp.asarray(allowed))[: self.n]), queries, k)
+    def nearest(self, queries: DeviceQueries, k: int) -> tuple[Any, Any]:
+        """Find the ``k`` nearest codes; see :meth:`autojacobin.search.tiles.Tiles.nearest`."""
         keys = self.lowest(queries, min(k, self.n))
         return (keys >> np.uint64(32)).astype(np.int32), _positions(keys)
-
-    def nearest_of(self, positions: Any, queries: DeviceQueries, k: int) -> tuple[Any, Any]:
-        """Find the ``k`` nearest of the codes at some positions, which ascend."""
-        distances, found = self._taken(positions).nearest(queries, k)
-        return distances, positions[found]
 
     def lowest(self, queries: DeviceQueries, k: int) -> Any:
         """Find the ``k`` nearest codes as sorted hits, of uint64: the distance, and the position in the lower half."""
@@ -487,10 +472,6 @@ def _padded(codes: Codes) -> Any:
     padded = xp.zeros((n, -(-width // 4) * 4), dtype=xp.uint8)
     padded[:, :width] = codes.packed
     return padded
-
-
-def _bits(xp: Any, bitmap: Any) -> Any:
-    return xp.unpackbits(bitmap, bitorder="little")
 
 
 def _fragments(weights: Any) -> Any:

@@ -86,33 +86,15 @@ def code_offsets(
 
 @dataclass(frozen=True)
 class Lists:
-    """Codes of ``n_bits`` bits in lists. With two copies, there are two codes of each vector, in different lists.
+    """Codes of ``n_bits`` bits in lists. With two copies, there are two codes of each vector, in different lists."""
 
-    Attributes
-    ----------
-    blocks : array of uint8, shape (blocks, bytes of a code, 64)
-        The codes in the order of the lists, 64 in a block; the last block is filled up with zeros.
-    offsets : array of uint8, shape (64 * blocks,)
-        Offsets of the codes, as numbers of the grid.
-    bounds : array of int64, shape (n_lists + 1,)
-        List l is the codes from ``bounds[l]`` to ``bounds[l + 1]``.
-    positions : array of int32, shape (n,)
-        The row of each code in the segment, ascending in each list.
-    n_bits : int
-        Bits of a code.
-    grid : OffsetGrid
-        What the offsets stand for.
-    copies : int
-        How many codes there are of each row.
-    """
-
-    blocks: npt.NDArray[np.uint8]
-    offsets: npt.NDArray[np.uint8]
-    bounds: npt.NDArray[np.int64]
-    positions: npt.NDArray[np.int32]
+    blocks: npt.NDArray[np.uint8]  # codes in the order of the lists, shape (blocks, bytes of a code, 64), then zeros
+    offsets: npt.NDArray[np.uint8]  # of the codes, as numbers of the grid, shape (64 * blocks,)
+    bounds: npt.NDArray[np.int64]  # list l is the codes from ``bounds[l]`` to ``bounds[l + 1]``
+    positions: npt.NDArray[np.int32]  # the row of each code in the segment, ascending in each list
     n_bits: int
-    grid: OffsetGrid
-    copies: int = 1
+    grid: OffsetGrid  # what the offsets stand for
+    copies: int = 1  # codes of each row
 
     @classmethod
     def build(
@@ -124,22 +106,11 @@ class Lists:
         grid: OffsetGrid | None = None,
         copies: int = 1,
     ) -> Lists:
-        """Group codes by their labels.
+        """Group codes by their labels, the lists of the codes.
 
-        Parameters
-        ----------
-        codes : Codes
-            Codes in the order of their positions, the copies of each row one after another.
-        labels : array of int, shape (n,)
-            The list of each code.
-        n_lists : int
-            Number of lists.
-        offsets : array of shape (n,), optional
-            What :func:`code_offsets` gives; zero by default.
-        grid : OffsetGrid, optional
-            The grid to round offsets to. Those beyond its ends get its ends. By default it covers them all.
-        copies : int
-            How many codes there are of each row.
+        Codes come in the order of their positions, the copies of each row one after another. ``offsets`` are what
+        :func:`code_offsets` gives; zero by default. They are rounded to the ``grid``, which covers them all by default.
+        Those beyond its ends get its ends.
         """
         n = len(codes)
         if n > _MOST_CODES:

@@ -51,39 +51,17 @@ Chosen = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
 
 
 class Stored(NamedTuple):
-    """A segment as a search reads it.
-
-    Attributes
-    ----------
-    codes : Lists or Tiles
-        The codes.
-    first_id : int
-        Number of the first code, if they are consecutive.
-    ids : array of int64, optional
-        Numbers of the codes otherwise, ascending.
-    vectors : matrix, optional
-        Vectors that are read in place, in memory or in a memory map.
-    rows : array of uint32, optional
-        The row of each code's vector, if vectors do not have the order of codes.
-    checked : array of bool, optional
-        Which blocks of the vectors were checked. By default there is nothing to check.
-    block_bytes : int
-        Bytes of such a block.
-    check : callable, optional
-        ``check(rows)`` checks the blocks of some rows.
-    allowed : AllowedCodes, or array of uint8, optional
-        The codes that count: of lists as :meth:`Lists.allow` gives them, of tiles a bitmap of positions.
-    """
+    """A segment as a search reads it."""
 
     codes: Lists | Tiles
-    first_id: int = 0
-    ids: npt.NDArray[np.int64] | None = None
-    vectors: Any = None
-    rows: npt.NDArray[np.uint32] | None = None
-    checked: npt.NDArray[np.bool_] | None = None
-    block_bytes: int = 1
-    check: Callable[[npt.NDArray[np.int64]], None] | None = None
-    allowed: Any = None
+    first_id: int = 0  # number of the first code, if they are consecutive
+    ids: npt.NDArray[np.int64] | None = None  # numbers of the codes otherwise, ascending
+    vectors: Any = None  # that are read in place, in memory or in a memory map
+    rows: npt.NDArray[np.uint32] | None = None  # of the vectors of codes, if they do not have the order of codes
+    checked: npt.NDArray[np.bool_] | None = None  # which blocks of the vectors were checked; none need be by default
+    block_bytes: int = 1  # of such a block
+    check: Callable[[npt.NDArray[np.int64]], None] | None = None  # checks the blocks of some rows
+    allowed: Any = None  # codes that count: of lists as ``Lists.allow`` gives them, of tiles a bitmap of positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,28 +102,14 @@ class ResidualWeights(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search found.
+    """What a search found; equal distances in the order of their numbers.
 
-    Attributes
-    ----------
-    distances, numbers : arrays of shape (n_queries, k)
-        Distances of vectors, or of codes; equal ones in the order of their numbers. Where there are too few, numbers
-        are -1, and distances are infinite, or the largest of int32.
-    facts : array of float64, shape (n_queries, 3)
-        Unit and constant of the whole distances of each query, and how near it is; see :attr:`nearest`.
+    Where there are too few, numbers are -1, and distances are infinite, or the largest of int32.
     """
 
-    distances: npt.NDArray[Any]
+    distances: npt.NDArray[Any]  # of vectors, or of codes, shape (n_queries, k)
     numbers: npt.NDArray[np.int64]
-    facts: npt.NDArray[np.float64]
-
-    @property
-    def nearest(self) -> npt.NDArray[np.float64]:
-        """Squared distance of each query to the nearest centre of a list with a code that counts.
-
-        In a search without lists, the whole distance to the nearest code.
-        """
-        return self.facts[:, 2]
+    facts: npt.NDArray[np.float64]  # unit and constant of the whole distances of each query, shape (n_queries, 2)
 
 
 class _Search:
@@ -214,18 +178,10 @@ class _Search:
 
 
 class ListSearch(_Search):
-    """Search in inverted lists.
+    """Search in inverted lists with these centres, of at least one segment.
 
-    Parameters
-    ----------
-    centres : Centres
-        The centres of the lists.
-    segments : sequence of Stored
-        At least one.
-    weights : ResidualWeights, optional
-        For codes of residuals. Codes that are compared as without lists have none.
-    measure : Measure, optional
-        Measures vectors by their numbers, if they cannot be read in place, or have several types.
+    ``weights`` are for codes of residuals. Codes that are compared as without lists have none. ``measure`` measures
+    vectors by their numbers, if they cannot be read in place, or have several types.
     """
 
     def __init__(
@@ -305,12 +261,12 @@ class ListSearch(_Search):
         """
         n = len(queries)
         if candidates is not None and self._measure is not None:
-            collected = Found(np.empty((n, candidates)), np.empty((n, candidates), np.int64), np.empty((n, 3)))
+            collected = Found(np.empty((n, candidates)), np.empty((n, candidates), np.int64), np.empty((n, 2)))
             self._scan(queries, None, probing, prepared, collected)
             found = self._measured(queries, k, collected)
             n_short = int((found.numbers[:, -1] < 0).sum())
         else:
-            found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 3)))
+            found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 2)))
             n_short = self._scan(queries, candidates, probing, prepared, found)
         if n_short and (probing.most < len(self._centres) or probing.weights is not None):
             short = np.flatnonzero(found.numbers[:, -1] < 0)
@@ -355,7 +311,7 @@ class ListSearch(_Search):
         Distances are in float64, in which different ones stay different. ``in_own_type`` converts those of the merge.
         """
         n = len(queries)
-        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 3)))
+        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 2)))
         probing = Probing(chosen[0].shape[1])
 
         def search(rows: slice) -> None:
@@ -421,23 +377,10 @@ class ListSearch(_Search):
 
 
 class TileSearch(_Search):
-    """Search among all codes of tiles, for up to eight queries.
+    """Search among all codes of tiles, for up to eight queries, by the Hamming, asymmetric or decoded distance.
 
-    Parameters
-    ----------
-    segments : sequence of Stored
-        At least one.
-    distance : {"hamming", "asymmetric", "decoded"}
-        How codes are compared.
-    projection : Projection, optional
-        How vectors become queries. Without one, the queries must be prepared.
-    measure : Measure, optional
-        Measures vectors by their numbers, if they cannot be read in place, or have several types.
-
-    Attributes
-    ----------
-    projects : bool
-        Whether there is a projection, so that queries need not be prepared.
+    ``projection`` says how vectors become queries. Without one, the queries must be prepared; ``projects`` says
+    whether there is one. ``measure`` is that of :class:`ListSearch`.
     """
 
     def __init__(
@@ -486,7 +429,7 @@ class TileSearch(_Search):
         n = len(queries)
         if candidates is not None and self._measure is not None:
             return self._measured(queries, k, self.search(queries, candidates, None, prepared))
-        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 3)))
+        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 2)))
         floats, collected = np.ascontiguousarray(queries, np.float32), np.empty((4, n, candidates or k), np.int64)
         shape, kind = self._asked
         search_tiles(
@@ -494,7 +437,7 @@ class TileSearch(_Search):
             self._largest, collected, found.facts,
         )  # fmt: skip
         if candidates is None and prepared is None and self._distance != "decoded":
-            found.facts[:, :2] = (1, 0) if self._distance == "hamming" else found.facts[:, :1] / 2 * (1, 0)
+            found.facts[:] = (1, 0) if self._distance == "hamming" else found.facts[:, :1] / 2 * (1, 0)
         self._order(queries, candidates, collected, found)
         if candidates is not None:
             return found

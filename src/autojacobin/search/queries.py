@@ -35,12 +35,8 @@ class DistanceTerms(NamedTuple):
 class Levels:
     """Distances that depend on how many bits of two codes differ and how many ones they share, and on nothing else.
 
-    Attributes
-    ----------
-    table : array of float32, shape (n_bits + 1, n_bits + 1)
-        ``table[differing, shared]`` is the rank of a distance among all that codes of this length can have.
-    values : array of float32, shape (n_levels,)
-        The distance of each rank, in ascending order.
+    The rank of a distance among all that codes of this length can have is ``table[differing, shared]``, with one row
+    and one column for each number of bits and for 0. ``values`` has the distance of each rank, in ascending order.
     """
 
     table: npt.NDArray[np.float32]
@@ -54,29 +50,16 @@ class Queries:
     The distance of a query to a code is the sum of the weights of the bits in which they differ. Weights are whole
     numbers; ``scales`` turns the sums into real distances. With ``levels``, the whole numbers are ranks of distances.
 
-    Attributes
-    ----------
-    words : array of uint64, shape (n_queries, words)
-        Codes of the queries.
-    n_levels : int
-        One more than the largest distance, which is at most ``LARGEST_DISTANCE``.
-    planes : array of uint64, shape (n_queries, planes, words)
-        Plane t marks the bits whose weight has 2^t in its binary form. The number of planes is a multiple of four. If
-        it is empty, all bits have the weight 1, which is the Hamming distance.
-    scales : array of float64, shape (n_queries,), optional
-        The real distance that a weight of 1 stands for. If there are none, whole numbers are the distances.
-    constants : array of float64, shape (n_queries,), optional
-        What is added to the real distances of a query.
-    levels : Levels, optional
-        For a distance that is no weighted sum: its rank by the numbers of bits that differ and that are shared.
+    Plane t of a query marks the bits whose weight has 2^t in its binary form. The number of planes is a multiple of
+    four. If there are none, all bits have the weight 1, which is the Hamming distance.
     """
 
-    words: npt.NDArray[np.uint64]
-    n_levels: int
-    planes: npt.NDArray[np.uint64] = field(default_factory=lambda: _NO_PLANES)
-    scales: npt.NDArray[np.float64] | None = None
-    constants: npt.NDArray[np.float64] | None = None
-    levels: Levels | None = None
+    words: npt.NDArray[np.uint64]  # codes, shape (n_queries, words)
+    n_levels: int  # one more than the largest distance, which is at most ``LARGEST_DISTANCE``
+    planes: npt.NDArray[np.uint64] = field(default_factory=lambda: _NO_PLANES)  # shape (n_queries, planes, words)
+    scales: npt.NDArray[np.float64] | None = None  # the real distance that a weight of 1 stands for
+    constants: npt.NDArray[np.float64] | None = None  # what is added to the real distances of a query
+    levels: Levels | None = None  # for a distance that is no weighted sum
 
     def __len__(self) -> int:
         return len(self.words)
@@ -120,20 +103,11 @@ class Queries:
 class Projection(NamedTuple):
     """How a vector becomes the weights of the bits of a code: 2 (vector − start)·matrix' + shift.
 
-    Attributes
-    ----------
-    matrix : array of shape (n_rows, n_features)
-        At most as many rows as bits; the products of the other bits are zero.
-    start : array of shape (n_features,)
-    shift : array of shape (n_bits,)
-    n_level_bits : int
-        The last bits, if they are the number of a level.
-    offset : float
-        The constant of a distance is ‖vector − start‖² + offset.
+    The constant of a distance is ‖vector − start‖² + offset.
     """
 
-    matrix: npt.NDArray[Any]
-    start: npt.NDArray[Any]
-    shift: npt.NDArray[Any]
-    n_level_bits: int = 0
+    matrix: npt.NDArray[Any]  # shape (n_rows, n_features); the products of bits beyond its rows are zero
+    start: npt.NDArray[Any]  # shape (n_features,)
+    shift: npt.NDArray[Any]  # shape (n_bits,)
+    n_level_bits: int = 0  # the last bits, if they are the number of a level
     offset: float = 0.0

@@ -22,8 +22,9 @@ the matrix products alone, 0.93 s (bytes) and 1.17 s (float32) here, and 2.80 s 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -106,14 +107,15 @@ def ground_truth(
             progress("ground truth", 1, 1)
         return ids
     frame = Frame.around(base, queries)
-    most = max(1, min(_MOST_QUERIES, _BYTES_OF_CANDIDATES // (16 * Candidates.capacity_for(k))))
+    most = max(1, min(_MOST_QUERIES, _BYTES_OF_CANDIDATES // (16 * _capacity(k))))
     blocks = slices(len(queries), most)
+
+    def report(number: int, done: int, total: int) -> None:
+        if progress is not None:
+            progress("ground truth", number * total + done, len(blocks) * total)
+
     for number, block in enumerate(blocks):
-        search = _Search(base, queries[block], k, frame)
-        for done, total in search.over_the_base():
-            if progress is not None:
-                progress("ground truth", number * total + done, len(blocks) * total)
-        ids[block] = search.nearest()
+        ids[block] = _nearest(base, queries[block], k, frame, partial(report, number))
     return ids
 
 
@@ -135,8 +137,7 @@ def exact_squared_distances(points: npt.NDArray[Any], query: npt.NDArray[Any]) -
         points, query = np.ldexp(points, -exponent), np.ldexp(query, -exponent)
     gaps = points - query
     gaps *= gaps
-    squared = gaps.sum(axis=1)
-    return squared
+    return gaps.sum(axis=1)
 
 
 def _check_numbers(block: Any, first_row: int) -> None:
@@ -203,7 +204,7 @@ class Candidates:
     def __init__(self, frame: Frame, queries: Any, k: int) -> None:
         self.queries, norms = frame.place(queries)
         self.k = k
-        self.capacity = self.capacity_for(k)
+        capacity = _capacity(k)
         self.factor = error_factor(queries.shape[1])
         self.exact = frame.whole
         self.largest = float(norms.max(initial=0.0))
@@ -214,14 +215,9 @@ class Candidates:
         n = len(queries)
         self.limits = np.full(n, np.inf, dtype=np.float32)
         self.counts = np.zeros(n, dtype=np.int64)
-        self.low = np.empty((n, self.capacity), dtype=np.float32)
-        self.high = np.empty((n, self.capacity), dtype=np.float32)
-        self.ids = np.empty((n, self.capacity), dtype=np.int64)
-
-    @staticmethod
-    def capacity_for(k: int) -> int:
-        """Candidates of a query that are kept in memory: so many that removing far ones is rare."""
-        return 2 * k + 1024
+        self.low = np.empty((n, capacity), dtype=np.float32)
+        self.high = np.empty((n, capacity), dtype=np.float32)
+        self.ids = np.empty((n, capacity), dtype=np.int64)
 
     def bounds(self, norms: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Give low + q·x for points with these squared norms, and the part of high − low that depends on the point."""
@@ -236,10 +232,10 @@ class Candidates:
         lowered[np.isinf(norms)] = -np.inf  # too far for float32: always a candidate, and never a proof
         return lowered, spread
 
-    def keep_near(self, dots: Any, lowered: Any, spread: Any, first: int, rows: tuple[int, int], reached: Any) -> None:
-        """Add points to the candidates of the queries from ``rows[0]`` to ``rows[1]``; see the kernel."""
+    def keep_near(self, dots: Any, lowered: Any, spread: Any, first: int, reached: Any, rows: slice) -> None:
+        """Add points to the candidates of some queries; see the kernel."""
         found = (self.slack, self.limits, self.counts, self.low, self.high, self.ids)
-        keep_near(dots, lowered, spread, first, self.exact, self.k, *rows, found, reached)
+        keep_near(dots, lowered, spread, first, self.exact, self.k, rows.start, rows.stop, found, reached)
 
     def of(self, row: int) -> npt.NDArray[np.int64]:
         """Ids of the candidates of a query, no more than needed, in ascending order."""
@@ -262,55 +258,42 @@ class Candidates:
         self.limits += self.slack
 
 
-class _Search:
-    """A block of queries that passes over the base."""
+def _capacity(k: int) -> int:
+    """Candidates of a query that are kept in memory: so many that removing far ones is rare."""
+    return 2 * k + 1024
 
-    def __init__(self, base: Any, queries: Any, k: int, frame: Frame) -> None:
-        self.base, self.queries, self.k, self.frame = base, queries, k, frame
-        self.found = Candidates(frame, queries, k)
 
-    def over_the_base(self) -> Iterator[tuple[int, int]]:
-        """Search all blocks of the base, and report after each how many of how many are done."""
-        width = max(1, int(self.base.shape[1]))
-        per_block = max(1, min(_DISTANCES_PER_BLOCK // len(self.queries), _NUMBERS_PER_BLOCK // width))
-        products = np.empty(len(self.queries) * min(per_block, len(self.base)), dtype=np.float32)
-        starts = range(0, len(self.base), per_block)
-        for number, start in enumerate(starts, 1):
-            placed, norms = self.frame.place(self.base[start : start + per_block])
-            # contiguous in the last block as well: for any other layout the kernel would be compiled again
-            out = products[: len(self.queries) * len(placed)].reshape(len(self.queries), len(placed))
-            dots = np.matmul(self.found.queries, placed.T, out=out)
-            self._add(dots, norms, start)
-            yield number, len(starts)
+def _nearest(base: Any, queries: Any, k: int, frame: Frame, report: Callable[[int, int], None]) -> Any:
+    """Ids of the ``k`` nearest of a block of queries that passes over the base, in order."""
+    found = Candidates(frame, queries, k)
+    per_block = max(1, min(_DISTANCES_PER_BLOCK // len(queries), _NUMBERS_PER_BLOCK // max(1, int(base.shape[1]))))
+    products = np.empty(len(queries) * min(per_block, len(base)), dtype=np.float32)
 
-    def _add(self, dots: npt.NDArray[np.float32], norms: npt.NDArray[np.float32], first: int) -> None:
-        lowered, spread = self.found.bounds(norms)
-        reached = np.zeros(len(dots), dtype=np.int64)
+    def nearest_candidates(row: int) -> npt.NDArray[np.int64]:
+        points = np.ascontiguousarray(base[found.of(row)])
+        return smallest(exact_squared_distances(points, queries[row]), k)[1]
 
-        def keep(start: int, end: int) -> None:
-            self.found.keep_near(dots, lowered, spread, first, (start, end), reached)
+    def keep_nearest(row: int) -> None:
+        found.keep(row, np.sort(nearest_candidates(row)))
 
-        run_tasks(
-            keep, [(start, min(start + _ROWS_PER_TASK, len(dots))) for start in range(0, len(dots), _ROWS_PER_TASK)]
-        )
-        while len(stuck := np.flatnonzero(reached < dots.shape[1])):
+    blocks = slices(len(base), per_block)
+    for number, block in enumerate(blocks, 1):
+        placed, norms = frame.place(base[block])
+        # contiguous in the last block as well: for any other layout the kernel would be compiled again
+        out = products[: len(queries) * len(placed)].reshape(len(queries), len(placed))
+        dots, reached = np.matmul(found.queries, placed.T, out=out), np.zeros(len(queries), dtype=np.int64)
+        keep = partial(found.keep_near, dots, *found.bounds(norms), block.start, reached)
+        run_tasks(keep, [(rows,) for rows in slices(len(queries), _ROWS_PER_TASK)])
+        while len(stuck := np.flatnonzero(reached < len(placed))):
             # more candidates than there is memory for: measure them now, and keep the k nearest
-            run_tasks(lambda row: self.found.keep(row, np.sort(self._nearest(row))), [(row,) for row in stuck])
-            run_tasks(keep, [(row, row + 1) for row in stuck])
+            run_tasks(keep_nearest, [(row,) for row in stuck])
+            run_tasks(keep, [(slice(row, row + 1),) for row in stuck])
+        report(number, len(blocks))
+    ids = np.empty((len(queries), k), dtype=np.int64)
 
-    def _nearest(self, row: int) -> npt.NDArray[np.int64]:
-        """Positions of the k nearest among the candidates of a query, in order."""
-        points = np.ascontiguousarray(self.base[self.found.of(row)])
-        return smallest(exact_squared_distances(points, self.queries[row]), self.k)[1]
+    def measure(rows: slice) -> None:
+        for row in range(rows.start, rows.stop):
+            ids[row] = found.of(row)[nearest_candidates(row)]
 
-    def nearest(self) -> npt.NDArray[np.int64]:
-        """The k nearest of each query, in order."""
-        ids = np.empty((len(self.queries), self.k), dtype=np.int64)
-
-        def measure(start: int, end: int) -> None:
-            for row in range(start, end):
-                ids[row] = self.found.of(row)[self._nearest(row)]
-
-        per_task = max(1, -(-len(ids) // (4 * usable_cores())))
-        run_tasks(measure, [(start, min(start + per_task, len(ids))) for start in range(0, len(ids), per_task)])
-        return ids
+    run_tasks(measure, [(rows,) for rows in slices(len(ids), max(1, -(-len(ids) // (4 * usable_cores()))))])
+    return ids

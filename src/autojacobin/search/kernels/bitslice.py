@@ -67,39 +67,21 @@ _ZERO, _ONES = splat(0), splat(-1)
 class SlicedQueries(NamedTuple):
     """A block of queries as lists of rows, with memory for the slices of a tile. Compiled functions take it whole.
 
-    Attributes
-    ----------
-    rows : array of uint16, shape (n_queries, …)
-        The rows that each query adds up. A row is named by the number of words before it, eight times its number.
-    ends : array of int64, shape (n_queries, lists)
-        Where each list of a query ends: one list for Hamming distances, one for each plane of the weights.
-    signs, constants : arrays of int64, shape (n_queries,)
-        The sums of a query start with sign times radius plus constant. The sign is −1 if the rows of its zeros are
-        added, otherwise 1.
-    starts : array of uint64, shape (n_queries, width)
-        What the sums start with in two's complement, each bit as a word of zeros or ones.
-    lists, width : tuples
-        As long as a query has lists and a sum has bits; the compiler knows the length of a tuple.
-    slices : array of uint64, shape (chunks, rows, 8)
-        Memory for the slices.
-    all_bits, all_ends : arrays of uint16 and int64, shapes (1, n_bits) and (1, 1)
-        The rows of all bits, as the list of one query.
+    A row is named by the number of words before it, eight times its number. There is one list for Hamming distances,
+    and one for each plane of the weights. The sums of a query start with sign times radius plus constant. The sign is
+    −1 if the rows of its zeros are added, otherwise 1.
     """
 
-    rows: npt.NDArray[np.uint16]
-    ends: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.uint16]  # that each query adds up
+    ends: npt.NDArray[np.int64]  # of the lists of each query, shape (n_queries, lists)
     signs: npt.NDArray[np.int64]
     constants: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.uint64]
-    lists: tuple[int, ...]
-    width: tuple[int, ...]
-    slices: npt.NDArray[np.uint64]
-    all_bits: npt.NDArray[np.uint16]
-    all_ends: npt.NDArray[np.int64]
-
-    def with_chunks(self, chunks: int) -> SlicedQueries:
-        """Give the same queries with memory for another number of chunks."""
-        return self._replace(slices=_empty_slices(chunks, self.all_bits.shape[1], self.slices.shape[1]))
+    starts: npt.NDArray[np.uint64]  # of the sums in two's complement, each bit as a word, shape (n_queries, width)
+    lists: tuple[int, ...]  # as long as a query has lists; the compiler knows the length of a tuple
+    width: tuple[int, ...]  # as long as a sum has bits
+    slices: npt.NDArray[np.uint64]  # memory, shape (chunks, rows, 8)
+    all_bits: npt.NDArray[np.uint16]  # the rows of all bits, as the list of one query
+    all_ends: npt.NDArray[np.int64]  # its end
 
 
 def can_be_sliced(words: npt.NDArray[np.uint64]) -> bool:
@@ -137,13 +119,14 @@ def slice_queries(queries: Any, planes: Any, n_levels: int, codes_per_tile: int)
         np.empty((n, width), dtype=np.uint64),
         (0,) * lists,
         (0,) * width,
-        _empty_slices(codes_per_tile // CODES_PER_CHUNK, n_bits, n_rows),
+        empty_slices(codes_per_tile // CODES_PER_CHUNK, n_bits, n_rows),
         WORDS * np.arange(n_bits, dtype=np.uint16)[None],
         np.full((1, 1), n_bits, dtype=np.int64),
     )
 
 
-def _empty_slices(chunks: int, n_bits: int, n_rows: int) -> npt.NDArray[np.uint64]:
+def empty_slices(chunks: int, n_bits: int, n_rows: int) -> npt.NDArray[np.uint64]:
+    """Memory for the slices of some chunks, with a row of zeros after those of the bits."""
     slices = empty_aligned((chunks, n_rows, WORDS), np.uint64)
     slices[:, n_bits] = 0
     return slices

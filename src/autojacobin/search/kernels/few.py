@@ -107,26 +107,16 @@ def search_lists(
     queries: Any, parts: Any, model: Any, reals: Any, prepared: Any, rule: Any, shares: Any, most: int, lists: Any,
     squared: Any, candidates: Any, facts: Any,
 ) -> None:  # fmt: skip
-    """Write the nearest codes in the lists that queries scan, in any order.
+    """Write the nearest codes in the lists that queries of float32 scan, in any order.
 
-    Parameters
-    ----------
-    queries : array of float32, shape (n_queries, n_features)
-        Queries.
-    parts, model, reals : arrays of int64, int64 and float64
-        Segments and what they share, as ``PART``, ``MODEL`` and ``REALS`` say.
-    prepared : tuple or None
-        Words, planes, scales and constants of the queries; None if codes are of residuals.
-    rule, shares : arrays of float64
-        As :func:`choose_lists` takes them.
-    most : int
-        The largest number of lists that a query scans.
-    lists, squared : arrays of shape (n_queries, most)
-        What :func:`choose_lists` gives. Without rows, the lists are chosen here.
-    candidates : array of int64, shape (4, n_queries, n_candidates)
-        Gets numbers, parts, positions and whole distances of the nearest codes; numbers are -1 where there are fewer.
-    facts : array of float64, shape (n_queries, 3)
-        Gets what a whole distance is multiplied by, what is added then, and the squared distance of the nearest centre.
+    ``parts``, ``model`` and ``reals`` are segments and what they share, as ``PART``, ``MODEL`` and ``REALS`` say.
+    ``prepared`` has words, planes, scales and constants of the queries, and is None if codes are of residuals. A query
+    scans at most ``most`` lists. ``lists`` and ``squared`` are what :func:`choose_lists` gives, which also takes
+    ``rule`` and ``shares``; without rows, the lists are chosen here.
+
+    ``candidates``, of shape (4, n_queries, n_candidates), gets numbers, parts, positions and whole distances of the
+    nearest codes; numbers are -1 where there are fewer. ``facts``, of shape (n_queries, 2), gets what a whole distance
+    is multiplied by, and what is added then.
     """
     n, n_parts, wanted = queries.shape[0], parts.shape[0], candidates.shape[2]
     if lists.shape[0] < n:
@@ -145,8 +135,6 @@ def search_lists(
         _scan_part(parts, s, model, tables, factors, lists, starts, kept, found[s], places[s])
         if model[_COPIES] > 1:
             _leave_out_copies(found[s], places[s])
-    for q in range(n):
-        facts[q, 2] = squared[q, 0]
     _write_candidates(parts, found, places, candidates)
 
 
@@ -240,8 +228,7 @@ def search_tiles(
     """Write the nearest of all codes, in any order, as :func:`search_lists` does.
 
     ``asked`` is memory for what :func:`~autojacobin.search.kernels.exhaustive.scan_tiles` needs. ``rounded_to`` is the
-    largest whole weight of a bit that is not one of a level, and 1 for the Hamming distance. The last of ``facts`` is
-    the smallest whole distance.
+    largest whole weight of a bit that is not one of a level, and 1 for the Hamming distance.
     """
     n, n_parts, wanted = queries.shape[0], parts.shape[0], candidates.shape[2]
     n_words = model[_N_WORDS]
@@ -258,12 +245,6 @@ def search_tiles(
         n_allowed = (parts[s, _N] + 7) // 8 if parts[s, _ALLOWED] else 0
         allowed = carray(_pointer(parts[s, _ALLOWED], np.uint8), (n_allowed,))
         scan_tiles(tiles, parts[s, _N], allowed, tables, asked, wanted, found[s], places[s])
-    for q in range(n):
-        facts[q, 2] = np.inf
-        for s in range(n_parts):
-            for c in range(wanted):
-                if places[s, q, c] >= 0:
-                    facts[q, 2] = min(facts[q, 2], np.float64(found[s, q, c]))
     _write_candidates(parts, found, places, candidates)
 
 
@@ -374,25 +355,11 @@ def order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> in
 def order_vectors(
     queries: Any, exact: Any, kind: Any, parts: Any, candidates: Any, distances: Any, numbers: Any, doubtful: Any
 ) -> tuple[int, int]:  # fmt: skip
-    """Write distances and numbers of the nearest candidates by their vectors.
+    """Write distances and numbers of the nearest candidates by their vectors; infinity and -1 where there are fewer.
 
-    Parameters
-    ----------
-    queries, exact : arrays of shape (n_queries, n_features)
-        Queries in float32, and in float64.
-    kind : empty array
-        Has the type of the vectors.
-    parts, candidates : arrays
-        As in :func:`search_lists`.
-    distances, numbers : arrays of shape (n_queries, k)
-        The results; infinity and -1 where there are fewer.
-    doubtful : array of int64, shape (2, 2 * n_queries * n_candidates)
-        Gets part and row of vectors whose block was not checked, or whose distance is not finite.
-
-    Returns
-    -------
-    n_doubtful, n_short : int
-        How many vectors are doubtful, and how many queries have fewer than ``k`` results.
+    ``queries`` are in float32 and ``exact`` in float64. ``kind`` is an empty array of the type of the vectors. The
+    parts and candidates are those of :func:`search_lists`. ``doubtful`` gets part and row of the vectors whose block
+    was not checked, or whose distance is not finite. Gives the number of these, and of queries with too few results.
     """
     n_doubtful, n_short, wanted = 0, 0, numbers.shape[1]
     squared = np.empty((1, candidates.shape[2]))

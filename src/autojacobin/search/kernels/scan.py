@@ -28,6 +28,7 @@ from autojacobin.search.kernels.bitslice import (
     CODES_PER_CHUNK,
     SlicedQueries,
     can_be_sliced,
+    empty_slices,
     mark_near,
     set_start,
     slice_chunk,
@@ -69,24 +70,10 @@ def topk(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Distances and positions of the ``k`` nearest codes, or of all allowed ones if they are fewer.
 
-    Parameters
-    ----------
-    words : array of uint64, shape (tiles, words, lanes, columns)
-        Tiles.
-    n : int
-        Number of codes in the tiles.
-    queries : array of uint64, shape (n_queries, words)
-        Query codes.
-    planes : array of uint64, shape (n_queries, planes, words)
-        Weights of the bits as planes, for a weighted distance; empty for the Hamming distance.
-    n_levels : int
-        One more than the largest distance.
-    k : int
-        Neighbours of each query.
-    allowed : array of uint8
-        Bitmap of the positions that count; if it is empty, all do.
-    in_order : bool
-        Whether the nearest come first, equal ones by position. Otherwise they may come in any order.
+    ``words`` are tiles with ``n`` codes. ``queries``, of shape (n_queries, words), are codes, and ``planes`` the
+    weights of their bits, as :class:`~autojacobin.search.queries.Queries` has them. No distance reaches ``n_levels``.
+    ``allowed`` is a bitmap of the positions that count; if it is empty, all do. If ``in_order``, the nearest come
+    first, equal ones by position.
     """
     cores, most = usable_cores(), max(1, min(_QUERIES_PER_TASK, _BYTES_PER_TASK // (_BYTES_PER_CODE * _capacity(k))))
     sliced = min(len(queries), most) >= _FEWEST_QUERIES_TO_SLICE and can_be_sliced(words) and n < _MOST_CODES
@@ -254,7 +241,8 @@ def _radius_estimates(
         mask = allowed.reshape(-1, WORDS)[sample].ravel()
         margins = empty_aligned((len(sliced.width), len(mask)), np.uint64)
         chosen = np.empty_like(mask)
-        _radii_of_sample(words, sample, mask, chosen, rank, n_levels, sliced.with_chunks(chunks), margins, radii)
+        some = sliced._replace(slices=empty_slices(chunks, sliced.all_bits.shape[1], sliced.slices.shape[1]))
+        _radii_of_sample(words, sample, mask, chosen, rank, n_levels, some, margins, radii)
     return radii
 
 

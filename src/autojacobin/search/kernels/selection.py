@@ -116,7 +116,7 @@ def select_smallest(values: Any, ids: Any, k: int, out: Any, out_ids: Any) -> No
     for q in range(values.shape[0]):
         limit = np.inf
         if values.shape[1] > _STRIPES_PER_WANTED * k:
-            limit = upper_limit(values, q, k, out, out_ids)
+            limit = _upper_limit(values, q, k, out, out_ids)
         for s in range(k):
             out[q, s], out_ids[q, s] = np.inf, LAST_ID
         for c in range(values.shape[1]):
@@ -132,7 +132,7 @@ def select_smallest(values: Any, ids: Any, k: int, out: Any, out_ids: Any) -> No
 
 
 @kernel(inline=True)
-def upper_limit(values: Any, q: int, k: int, heap: Any, heap_ids: Any) -> Any:
+def _upper_limit(values: Any, q: int, k: int, heap: Any, heap_ids: Any) -> Any:
     """Give a limit that ``k`` values of row ``q``, and few more, do not exceed; the row of ``heap`` is overwritten."""
     stripes = min(_STRIPES_PER_WANTED * k, values.shape[1])
     minima = np.empty(stripes, dtype=values.dtype)
