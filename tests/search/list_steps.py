@@ -7,7 +7,7 @@ import numpy as np
 
 from autojacobin import Codes
 from autojacobin.search.kernels.list_scan import scan_lists
-from autojacobin.search.kernels.lookup import make_bit_tables, make_tables, write_weights
+from autojacobin.search.kernels.lookup import make_tables, write_weights
 
 MISSING = 2**31 - 1
 
@@ -51,9 +51,15 @@ def list_queries(weights, probes, constants, grid):
 
 def weighted_list_queries(queries, n_bits, probes):
     """Queries of codes that are compared as without lists."""
-    n = len(queries)
-    tables = np.empty((n, -(-n_bits // 8), 2, 16), dtype=np.uint8)
-    make_bit_tables(queries.words, queries.planes, tables)
+    n, n_bytes = len(queries), -(-n_bits // 8)
+    bits, planes = (
+        np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little")[..., : 8 * n_bytes]
+        for words in (queries.words, queries.planes)
+    )
+    weights = np.einsum("qtb,t->qb", planes, 2 ** np.arange(planes.shape[1])) if planes.size else np.ones_like(bits)
+    values = np.arange(16)[:, None] >> np.arange(4) & 1  # of four bits
+    differs = values != bits.reshape(n, n_bytes, 2, 1, 4)
+    tables = (differs * weights.reshape(n, n_bytes, 2, 1, 4)).sum(axis=-1).astype(np.uint8)
     smallest = np.zeros(n) if queries.constants is None else queries.constants
     starts, factors = np.zeros(probes.shape, dtype=np.int32), np.zeros(n, dtype=np.int64)
     return ListQueries(probes, starts, tables, factors, queries.scales, smallest)

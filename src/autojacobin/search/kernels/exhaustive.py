@@ -83,7 +83,13 @@ def write_query(sizes: Any, tables: Any, asked: Any, q: int) -> None:
             for b in range(64):
                 word |= np.uint64(sizes[64 * w + b] < 0) << np.uint64(b)
             asked[q, 0, w] = word
-        return
+    else:
+        write_tables(sizes, tables, q)
+
+
+@kernel(inner=True)
+def write_tables(sizes: Any, tables: Any, q: int) -> None:
+    """Write the tables of query ``q`` from what a set bit adds to its distances."""
     for g in range(tables.shape[1]):
         for value in range(16):
             total = 0

@@ -16,10 +16,10 @@ from numba.extending import overload
 
 from autojacobin.core.compilation import intrinsic, kernel, part_of_others
 from autojacobin.search.kernels.coarse_quantiser import CENTRES_PER_GROUP, cells_to_look_at, nearest_centres
-from autojacobin.search.kernels.exhaustive import scan_tiles, write_query, write_sizes
+from autojacobin.search.kernels.exhaustive import scan_tiles, write_query, write_sizes, write_tables
 from autojacobin.search.kernels.l2 import measure, prefetch_bytes
 from autojacobin.search.kernels.list_scan import keep_nearest_slots, scan_lists
-from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_bit_tables, make_tables, write_weights
+from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_tables, write_weights
 from autojacobin.search.kernels.selection import LAST_ID, select_smallest
 
 PART = (
@@ -53,8 +53,8 @@ _STEP, _LARGEST_NORM, _LOW, _OFFSET_STEP, _OFFSET = range(len(REALS))
 _PREFETCHED = 256  # bytes of a vector; the CPU notices by itself that others follow
 _LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
 
-_nearest_centres, _scan_lists, _make_tables, _make_bit_tables, _write_weights, _select_smallest = map(
-    part_of_others, (nearest_centres, scan_lists, make_tables, make_bit_tables, write_weights, select_smallest)
+_nearest_centres, _scan_lists, _make_tables, _write_weights, _select_smallest = map(
+    part_of_others, (nearest_centres, scan_lists, make_tables, write_weights, select_smallest)
 )
 
 
@@ -164,12 +164,14 @@ def _tables_of_residuals(
 
 def _tables_of_bits(queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:  # noqa: ARG001
     words, planes, scales, constants = prepared
-    tables = np.empty((queries.shape[0], model[_BYTES_PER_CODE], 2, 16), dtype=np.uint8)
-    _make_bit_tables(words, planes, tables)
+    sizes = np.empty(64 * words.shape[1], dtype=np.int32)
+    tables = np.empty((queries.shape[0], 2 * model[_BYTES_PER_CODE], 16), dtype=np.uint8)
     factors, starts = np.zeros(queries.shape[0], dtype=np.int64), np.zeros(lists.shape, dtype=np.int32)
     for q in range(queries.shape[0]):
+        write_sizes(words, planes, q, sizes)
+        write_tables(sizes, tables, q)
         facts[q, 0], facts[q, 1] = scales[q], constants[q]
-    return tables, factors, starts
+    return tables.reshape((queries.shape[0], model[_BYTES_PER_CODE], 2, 16)), factors, starts
 
 
 @kernel(inner=True)

@@ -369,27 +369,6 @@ def _between_zero_and(most: int, value: float) -> Any:
     return 0.0
 
 
-@kernel
-def make_bit_tables(words: Any, planes: Any, tables: Any) -> None:
-    """Write the tables of queries whose distances are sums of whole weights over the bits that differ.
-
-    ``words`` holds the codes of the queries. Plane t marks the bits whose weight has 2^t in its binary form; without
-    planes, all weights are 1. Four weights may add up to 127 at most.
-    """
-    sizes = np.zeros(4, dtype=np.float32)
-    n_planes = planes.shape[1] if planes.shape[0] else 0
-    for q in range(words.shape[0]):
-        for g in range(2 * tables.shape[1]):
-            word, shift = (4 * g) >> 6, np.uint64((4 * g) & 63)
-            for b in range(4):
-                weight = np.int64(0 if n_planes else 1)
-                for t in range(n_planes):
-                    weight += np.int64((planes[q, t, word] >> (shift + np.uint64(b))) & _ONE) << t
-                differs = (words[q, word] >> (shift + np.uint64(b))) & _ONE == 0  # from a code whose bit is set
-                sizes[b] = np.float32(weight if differs else -weight)
-            _write_table(sizes, np.uint64(0), tables, np.uint64(q), np.uint64(g >> 1), np.uint64(g & 1))
-
-
 @kernel(inline=True)
 def _write_table(sizes: Any, first: Any, tables: Any, q: Any, byte: Any, half: Any) -> None:
     """Write the sums of sizes over the bits that differ from the signs of four sizes, for the 16 values."""
