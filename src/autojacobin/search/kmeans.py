@@ -15,7 +15,7 @@ from autojacobin.core.sampling import as_random_state
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.search.arguments import as_count
 from autojacobin.search.centres import Centres
-from autojacobin.search.kernels.kmeans import group_rows, write_means
+from autojacobin.search.kernels.clustering import group_rows, write_means
 
 _LISTS_PER_TASK = 64
 _SAMPLE_PER_LIST = 128

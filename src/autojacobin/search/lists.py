@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError
-from autojacobin.search.kernels.kmeans import group_rows
+from autojacobin.search.kernels.clustering import group_rows
 from autojacobin.search.kernels.list_scan import map_allowed
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, sum_weights, write_blocks
 from autojacobin.search.kernels.simd import empty_aligned

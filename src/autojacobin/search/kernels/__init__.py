@@ -10,7 +10,7 @@
 ``list_scan``         the k nearest codes of the inverted lists that a query probes
 ``few``               centres, tables, codes, candidates and vectors of a search, in a handful of calls
 ``coarse_quantiser``  the nearest centres of queries, and which lists are worth to be scanned
-``kmeans``            the nearest centres of vectors, and the means of groups of them
+``clustering``        the nearest centres of vectors, and the means of groups of them
 ``l2``                squared Euclidean distances to vectors of uint8, float16, float32 and float64
 ``screening``         rows that may be among the nearest, from a matrix product with an error bound
 ``simd``              512-bit vectors for the functions that generate LLVM code
