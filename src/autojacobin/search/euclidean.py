@@ -216,10 +216,8 @@ def squared_distances(queries: Any, vectors: Any, rows: Any, squared: Any, wante
     before. If only the ``wanted`` nearest of each query matter, anything larger than their distances may be written for
     the others.
     """
-    exact = np.ascontiguousarray(queries, dtype=np.float64)
-    with np.errstate(all="ignore"):  # what float32 cannot hold is measured exactly
-        floats = exact.astype(np.float32)
-    measure_rows(floats, exact, _numbers(vectors), rows, squared, rows.shape[1] if wanted is None else wanted)
+    doubles = np.ascontiguousarray(queries, dtype=np.float64)
+    measure_rows(doubles, _numbers(vectors), rows, squared, rows.shape[1] if wanted is None else wanted)
 
 
 def _numbers(vectors: Any) -> Any:

@@ -145,20 +145,15 @@ class _Search:
             row[names.index(name)] = value or 0
 
     def _order(
-        self,
-        floats: npt.NDArray[np.float32],
-        queries: npt.NDArray[Any],
-        candidates: int | None,
-        collected: npt.NDArray[np.int64],
-        found: Found,
+        self, queries: npt.NDArray[Any], candidates: int | None, collected: npt.NDArray[np.int64], found: Found
     ) -> int:
         """Order candidates, by their vectors if their number was given; gives how many queries have too few results."""
         if candidates is None:
             return int(order_codes(collected, found.facts, found.distances, found.numbers))
         doubtful = np.empty((2, 2 * collected[0].size), np.int64)
-        exact = np.ascontiguousarray(queries, np.float64)
+        doubles = np.ascontiguousarray(queries, np.float64)
         n_doubtful, n_short = order_vectors(
-            floats, exact, self._kind, self._parts, collected, found.distances, found.numbers, doubtful
+            doubles, self._kind, self._parts, collected, found.distances, found.numbers, doubtful
         )
         if n_doubtful:
             self._check(doubtful[:, :n_doubtful])
@@ -343,7 +338,7 @@ class ListSearch(_Search):
             floats, self._parts, self._model, self._reals, _coding_of(prepared), probing.rule, self._shares,
             probing.most, *chosen, collected, found.facts,
         )  # fmt: skip
-        return self._order(floats, queries, candidates, collected, found)
+        return self._order(queries, candidates, collected, found)
 
     def _run_blocks(
         self,
@@ -443,7 +438,7 @@ class TileSearch(_Search):
         )  # fmt: skip
         if candidates is None and prepared is None and self._distance != "decoded":
             found.facts[:] = (1, 0) if self._distance == "hamming" else found.facts[:, :1] / 2 * (1, 0)
-        self._order(floats, queries, candidates, collected, found)
+        self._order(queries, candidates, collected, found)
         if candidates is not None:
             return found
         counted = self._distance == "hamming"

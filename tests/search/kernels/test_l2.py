@@ -17,8 +17,8 @@ estimate_rows = numba.njit(kernels.estimate_rows)  # otherwise compiled as a par
 
 
 @numba.njit
-def measure(query, exact, vectors, rows, squared, nearest):
-    kernels.measure(query, exact, vectors, rows, squared, nearest)
+def measure(query, vectors, rows, squared, nearest):
+    kernels.measure(query, vectors, rows, squared, nearest)
 
 
 def all_measured(queries, candidates, vectors, k):
@@ -67,9 +67,8 @@ def test_estimates_leave_hardly_more_than_is_wanted(dtype, query_dtype):
     candidates = drawn(rng, 2000, 500, 30)
     undecided = candidates.copy()
     for query, rows in zip(queries, undecided, strict=True):
-        asked, nearest = (query[None].astype(kind) for kind in (np.float32, np.float64)), np.empty((1, 10))
-        numbers = np.empty((1, 10), dtype=np.int64)
-        measure(*asked, _numbers(vectors), rows[None], np.full((1, 500), np.inf), (nearest, numbers))
+        nearest = np.empty((1, 10)), np.empty((1, 10), dtype=np.int64)
+        measure(query[None].astype(np.float64), _numbers(vectors), rows[None], np.full((1, 500), np.inf), nearest)
     assert np.all((undecided >= 0).sum(axis=1) <= 20)
     distances, ids = rerank(queries, candidates, vectors, 10)
     expected, expected_ids = by_sorting(queries, candidates, vectors, 10)

@@ -355,11 +355,11 @@ def order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> in
 
 @kernel
 def order_vectors(
-    queries: Any, exact: Any, kind: Any, parts: Any, candidates: Any, distances: Any, numbers: Any, doubtful: Any
+    queries: Any, kind: Any, parts: Any, candidates: Any, distances: Any, numbers: Any, doubtful: Any
 ) -> tuple[int, int]:  # fmt: skip
     """Write distances and numbers of the nearest candidates by their vectors; infinity and -1 where there are fewer.
 
-    ``queries`` are in float32 and ``exact`` in float64. ``kind`` is an empty array of the type of the vectors. The
+    ``queries`` are of float64. ``kind`` is an empty array of the type of the vectors. The
     parts and candidates are those of :func:`search_lists`. ``doubtful`` gets part and row of the vectors whose block
     was not checked, or whose distance is not finite. Gives the number of these, and of queries with too few results.
     """
@@ -374,7 +374,7 @@ def order_vectors(
             for c in range(candidates.shape[2]):
                 here = names[0, c] >= 0 and candidates[1, q, c] == s
                 rows[0, c] = _row_at(parts, s, candidates[2, q, c]) if here else -1
-            n_doubtful = _measure_part(queries, exact, kind, parts, s, q, rows, squared, scratch, doubtful, n_doubtful)
+            n_doubtful = _measure_part(queries, kind, parts, s, q, rows, squared, scratch, doubtful, n_doubtful)
         _select_smallest(squared, names, wanted, *scratch)
         for i in range(wanted):
             distances[q, i] = math.sqrt(distances[q, i])
@@ -423,11 +423,11 @@ def mark_unlike(queries: Any, middle: Any, distances: Any, far: Any, central: An
 
 @kernel(inner=True)
 def _measure_part(
-    queries: Any, exact: Any, kind: Any, parts: Any, s: int, q: int, rows: Any, squared: Any, scratch: Any,
+    queries: Any, kind: Any, parts: Any, s: int, q: int, rows: Any, squared: Any, scratch: Any,
     doubtful: Any, n_doubtful: int,
 ) -> int:  # fmt: skip
     """Write squared distances to rows of a part, and which of them are doubtful; gives the number of these so far."""
-    width = exact.shape[1]
+    width = queries.shape[1]
     vectors = carray(_pointer(parts[s, _VECTORS], kind), (parts[s, _N_VECTORS], width))
     if parts[s, _CHECKED] != 0:
         checked = carray(_pointer(parts[s, _CHECKED], np.uint8), (parts[s, _N_CHECKED],))
@@ -439,7 +439,7 @@ def _measure_part(
                     doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
                     n_doubtful += 1
                     break
-    measure(queries[q : q + 1], exact[q : q + 1], vectors, rows, squared, scratch)
+    measure(queries[q : q + 1], vectors, rows, squared, scratch)
     for c in range(rows.shape[1]):
         if rows[0, c] >= 0 and not squared[0, c] < np.inf:
             doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]

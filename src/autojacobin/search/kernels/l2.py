@@ -222,17 +222,17 @@ def _constant(kind: Any, value: Any) -> Any:
 
 
 @kernel
-def measure_rows(queries: Any, exact: Any, vectors: Any, rows: Any, squared: Any, wanted: int) -> None:
-    """Write the squared distances of queries, in float32 and in float64, to rows of vectors; see :func:`measure`."""
+def measure_rows(queries: Any, vectors: Any, rows: Any, squared: Any, wanted: int) -> None:
+    """Write the squared distances of queries of float64 to rows of vectors; see :func:`measure`."""
     some = np.empty((1, rows.shape[1]), dtype=np.int64)
     nearest = np.empty((1, wanted)), np.empty((1, wanted), dtype=np.int64)
     for q in range(rows.shape[0]):
         for c in range(rows.shape[1]):
             some[0, c] = rows[q, c]
-        measure(queries[q : q + 1], exact[q : q + 1], vectors, some, squared[q : q + 1], nearest)
+        measure(queries[q : q + 1], vectors, some, squared[q : q + 1], nearest)
 
 
-def measure(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
+def measure(query: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
     """Write squared distances, or anything larger for rows that are not among the nearest.
 
     Vectors of uint16 are bits of float16. ``squared`` holds infinity, or what was measured before. ``nearest`` is
@@ -242,32 +242,33 @@ def measure(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, neare
 
 
 @overload(measure)
-def _choose_measure(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> Any:  # noqa: ARG001
+def _choose_measure(query: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> Any:  # noqa: ARG001
     if vectors.dtype == types.uint8:
         return _measure_bytes
     return _measure_exactly if vectors.dtype == types.float64 else _measure_estimated
 
 
-def _measure_exactly(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:  # noqa: ARG001
-    _l2_rows(exact, vectors, rows, squared)
+def _measure_exactly(query: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:  # noqa: ARG001
+    _l2_rows(query, vectors, rows, squared)
 
 
-def _measure_bytes(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
-    whole = np.empty(exact.shape, dtype=np.int16)
-    if exact.shape[1] <= LONGEST_UINT8 and write_bytes(exact, whole):
+def _measure_bytes(query: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
+    whole = np.empty(query.shape, dtype=np.int16)
+    if query.shape[1] <= LONGEST_UINT8 and write_bytes(query, whole):
         _l2_uint8_rows(whole, vectors, rows, squared)
     else:
-        _measure_estimated(query, exact, vectors, rows, squared, nearest)
+        _measure_estimated(query, vectors, rows, squared, nearest)
 
 
 @kernel(inner=True)
-def _measure_estimated(query: Any, exact: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
-    width, wanted = exact.shape[1], nearest[0].shape[1]
+def _measure_estimated(query: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
+    width, wanted = query.shape[1], nearest[0].shape[1]
     if rows.shape[1] >= _FEWEST_ROWS_PER_WANTED * wanted and width <= _LONGEST_ESTIMATED:
-        moved = 0.0
+        rounded, moved = np.empty((1, width), dtype=np.float32), 0.0
         for j in range(width):
-            moved += (exact[0, j] - np.float64(query[0, j])) ** 2
-        estimate_rows(query, vectors, rows, squared)
+            rounded[0, j] = query[0, j]
+            moved += (query[0, j] - np.float64(rounded[0, j])) ** 2
+        estimate_rows(rounded, vectors, rows, squared)
         _select_smallest(squared, rows, wanted, nearest[0], nearest[1])
         error, tiny = 2 * (width + 8) * _UNIT, (width + 8) * _TINY
         reach = math.sqrt(nearest[0][0, wanted - 1] * (1 + error) + tiny) + 2 * math.sqrt(moved) * (1 + 2.0**-20)
@@ -275,7 +276,7 @@ def _measure_estimated(query: Any, exact: Any, vectors: Any, rows: Any, squared:
         for c in range(rows.shape[1]):
             if squared[0, c] > limit and squared[0, c] < np.inf:
                 rows[0, c] = -1
-    _l2_rows(exact, vectors, rows, squared)
+    _l2_rows(query, vectors, rows, squared)
 
 
 @kernel(inner=True)
