@@ -147,7 +147,7 @@ def test_a_failed_export_leaves_the_file_that_was_there(command, done, folder):
     before = (folder / "codes.faiss").read_bytes()
     done("index", "create", "empty", "--bits", "16")
     result = command("export", "faiss", "empty", "codes.faiss", "--kind", "ivf", "--overwrite")
-    assert "learned from the codes, got none" in result.err
+    assert "codes to be learned from, got 0" in result.err
     assert (folder / "codes.faiss").read_bytes() == before
 
 

@@ -1,5 +1,6 @@
 """Sets of one's own: folders and files of every kind come out split, checked and mapped."""
 
+import gzip
 import os
 import sys
 
@@ -26,10 +27,13 @@ def _own_cache(monkeypatch, tmp_path):
 
 def write_set(folder, vectors=".fvecs", truth=".ivecs", prefix=""):
     folder.mkdir(parents=True)
-    for name, array in (("learn", LEARN), ("base", BASE), ("query", QUERY)):
-        write_vectors(folder / f"{prefix}{name}{vectors}", array)
-    if truth:
-        write_vectors(folder / f"{prefix}groundtruth{truth}", TRUTH)
+    parts = [("learn", vectors, LEARN), ("base", vectors, BASE), ("query", vectors, QUERY)]
+    for name, ending, array in [*parts, ("groundtruth", truth, TRUTH)] if truth else parts:
+        path = folder / f"{prefix}{name}{ending.removesuffix('.gz')}"
+        write_vectors(path, array)
+        if ending.endswith(".gz"):
+            path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
     return folder
 
 

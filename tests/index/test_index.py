@@ -1,6 +1,7 @@
 """An index against a plain dict of vectors: changes, searches and files."""
 
 import itertools
+import re
 import tempfile
 from pathlib import Path
 
@@ -318,8 +319,17 @@ def test_a_notebook_shows_the_figures_and_escapes_names(hasher, tmp_path):
         html = index._repr_html_()
         assert "<th>vectors</th><td>1,234</td>" in html
         assert "&lt;b&gt;" in html
-        assert f"<th>bytes</th><td>{index.info()['bytes']:,}</td>" in html
+        assert f"<th>bytes on disk</th><td>{index.info()['bytes']:,}</td>" in html
+        codes = index._state.segments[0].arrays["codes"].array.nbytes
+        assert f"<th>bytes in memory</th><td>{codes:,}</td>" in html  # the vectors stay on the disk
+        assert "<th>recall of 10 neighbours</th><td>1.000, all vectors are compared</td>" in html
+        assert re.search(r"<th>one query</th><td>[1-9][\d,]* µs</td>", html)
+        index.add(vectors(1234, 1))
+        plan = index.plan(10)
+        assert f"<td>{plan.seen:.3f}, " in index._repr_html_()
+        assert plan.compares_all or f"{plan.candidates:,} candidates" in index._repr_html_()
     assert "closed" in index._repr_html_()
+    assert "recall" not in Index.from_codes(np.zeros((3, 2), dtype=np.uint8))._repr_html_()
 
 
 def test_the_largest_id_does_not_end_what_can_be_added():

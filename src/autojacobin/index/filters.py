@@ -6,7 +6,7 @@ codes are copied together, which makes a small segment that is searched faster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -85,10 +85,22 @@ def _filters_of_queries(among: Any, n_queries: int) -> list[tuple[Positions, Any
         raise DataError(
             f"among must have one filter for each of the {n_queries} queries, got {len(among)}; or pass one for all"
         )
-    rows: dict[int, list[int]] = {}  # of each object, which may be there several times
+    rows: dict[Hashable, list[int]] = {}
     for row, filter in enumerate(among):
-        rows.setdefault(id(filter), []).append(row)
+        rows.setdefault(_key(filter), []).append(row)
     return [(np.array(numbers), among[numbers[0]]) for numbers in rows.values()]
+
+
+def _key(filter: Any) -> Hashable:
+    """Equal for filters that are equal; True and 1 are not."""
+    if isinstance(filter, np.ndarray):
+        return filter.dtype, filter.shape, filter.tobytes()
+    try:
+        values = frozenset(filter) if isinstance(filter, set) else tuple(filter)
+        hash(values)
+        return type(filter), values, tuple(map(type, values))
+    except TypeError:  # None, or a list of what has no hash
+        return id(filter)
 
 
 def _is_filter(value: Any) -> bool:
@@ -104,7 +116,10 @@ def _among(state: State, among: Any) -> list[Positions]:
     if kind == "b" or (isinstance(among, list | tuple) and among and isinstance(among[0], bool | np.bool_)):
         mask = np.asarray(among)
         if mask.shape != (state.n_live,) or mask.dtype.kind != "b":
-            raise DataError(f"a mask must have an entry for each of index.ids, got {mask.dtype} of shape {mask.shape}")
+            raise DataError(
+                f"a mask must have True or False for each of the {state.n_live} vectors, in the order of index.ids, "
+                f"got {mask.dtype} of shape {mask.shape}"
+            )
         if len(state.segments) == 1:
             return [state.segments[0].live_positions()[mask]]
         ids = live_ids(state.segments)[mask]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -38,7 +39,7 @@ from autojacobin.index.metric import Metric
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
 from autojacobin.index.plan import Plan, checked_queries, make_plan, packed
 from autojacobin.index.segment import Part
-from autojacobin.index.state import NewIds, State, codes_at, in_id_order, live_ids, payload_of
+from autojacobin.index.state import NewIds, State, codes_at, drawn, fetch, in_id_order, live_ids, payload_of
 from autojacobin.search.arguments import as_count
 
 _log = logging.getLogger("autojacobin.index")
@@ -368,10 +369,22 @@ class Index:
         return f"Index({len(self)} codes of {self.hasher.n_bits} bits by {self.hasher.trained_name}, {where})"
 
     def _repr_html_(self) -> str:
-        """The figures of the index as a table, for notebooks."""
+        """The figures of the index as a table, for notebooks. A few stored vectors show how long a query takes."""
         if self._closed:
             return "<div><b>Index</b>, closed</div>"
-        figures = {"folder": self.path or "in memory", **self.info()}
+        state, figures = self._open_state(), {"folder": self.path or "in memory", **self.info()}
+        figures["bytes on disk"] = figures.pop("bytes")
+        figures["bytes in memory"] = sum(
+            array.array.nbytes  # vectors of a folder are read when they are needed
+            for segment in state.segments
+            for kind, array in segment.arrays.items()
+            if self._folder is None or kind != "vectors"
+        )
+        if state.keep_vectors and state.n_live and (state.n_live <= EXACT_UP_TO or state.knowledge is not None):
+            plan = self.plan(min(10, state.n_live))
+            effort = "all vectors are compared" if plan.compares_all else f"{plan.candidates:,} candidates"
+            figures[f"recall of {plan.k} neighbours"] = f"{plan.seen:.3f}, {effort}"
+            figures["one query"] = f"{_microseconds(state, plan):,.0f} µs"
         cells = {name: f"{value:,}" if type(value) is int else str(value) for name, value in figures.items()}
         rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in cells.items())
         return f"<div><b>Index</b><table>{rows}</table></div>"
@@ -939,6 +952,17 @@ def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
     hasher = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder)
     check_parameters(hasher, hasher._limits)
     return hasher
+
+
+def _microseconds(state: State, plan: Plan) -> float:
+    """Median time of a query; the first ones of a process take longer, and do not count."""
+    own = drawn(state.segments, min(state.n_live, 16), seed=0)
+    asked, times = state.metric.stored_as_queries(fetch(state.segments, own)), []
+    for number in range(len(asked)):
+        start = time.perf_counter()
+        plan.run(state, asked[number : number + 1])
+        times.append(time.perf_counter() - start)
+    return 1e6 * float(np.median(times[len(times) // 2 :]))
 
 
 def _column_names(state: State) -> list[str] | None:

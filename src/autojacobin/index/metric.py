@@ -64,7 +64,8 @@ class Metric:
             )
         if self.radius > LARGEST:
             raise DataError(
-                f"vectors can have lengths up to {LARGEST / _ROOM:g}, got a radius of {self.radius!r:.20}; divide all"
+                f"vectors can have lengths up to {LARGEST / _ROOM:g}, got a radius of {self.radius!r:.20}; divide all "
+                "vectors by the same number"
             )
 
     @classmethod
