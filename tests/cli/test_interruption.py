@@ -55,6 +55,8 @@ def struck_when(happened, number):
         signal.signal(number, kept)
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file")  # which was opened just before the signal
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("arguments", "number"),
     [
