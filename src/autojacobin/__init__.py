@@ -9,9 +9,11 @@ from autojacobin.errors import (
     AutoJacobinError,
     DataError,
     FormatError,
+    IdExistsError,
     IndexLockedError,
     MissingExtraError,
     StorageError,
+    UnknownIdError,
 )
 
 if TYPE_CHECKING:
@@ -44,10 +46,10 @@ __version__ = _version("autojacobin")
 
 __all__ = [
     "ITQ", "LSH", "SGH", "AutoBin", "AutoJacoBin", "AutoJacobinError", "BinaryAutoencoder", "CAutoBin", "Codes",
-    "DAutoBin", "DataError", "FormatError", "Hasher", "Index", "IndexLockedError", "Metric", "MissingExtraError",
-    "NOKMeans", "NeighbourHashing", "NotFittedError", "OKMeans", "PCARotation", "PartitionedAutoencoder",
-    "PartitionedHasher", "Sign", "SpectralHashing", "SphericalHashing", "StorageError", "__version__", "load",
-    "register",
+    "DAutoBin", "DataError", "FormatError", "Hasher", "IdExistsError", "Index", "IndexLockedError", "Metric",
+    "MissingExtraError", "NOKMeans", "NeighbourHashing", "NotFittedError", "OKMeans", "PCARotation",
+    "PartitionedAutoencoder", "PartitionedHasher", "Sign", "SpectralHashing", "SphericalHashing", "StorageError",
+    "UnknownIdError", "__version__", "load", "register",
 ]  # fmt: skip
 
 
