@@ -160,6 +160,7 @@ def test_an_empty_base_is_named():
         hamming_topk(Codes.from_bits([[0, 1]]), Codes.from_bits(np.empty((0, 2))), 1)
 
 
+@pytest.mark.rare
 def test_where_no_cache_can_be_written_the_kernels_still_work(tmp_path):
     """A read-only installation and a user without a home: each process then compiles for itself."""
     code = (
