@@ -96,6 +96,17 @@ def test_two_lists_are_taken_where_vectors_belong_to_several_groups(topics, copi
     assert best_copies(kmeans(X, 50, random_state=0), X) == 1  # too few lists to tell
 
 
+@pytest.mark.parametrize(("partitions", "copies"), [(16, 2), ("auto", 1)])
+def test_auto_chooses_the_copies_again_and_a_number_of_lists_keeps_them(partitions, copies, monkeypatch):
+    monkeypatch.setattr(growth, "best_copies", lambda centres, vectors: 1)
+    given = PartitionedAutoencoder(2 * (12 + 3), n_lists=8, copies=2, n_iterations=2, random_state=0).fit(points(600))
+    index = Index(given, partitions=partitions)
+    index.add(points(1200))
+    assert index.info()["lists"] > 8
+    assert index._state.hasher.copies == copies
+    assert index._state.hasher.n_code_bits == 12
+
+
 def test_a_stream_makes_lists_when_it_ends(hasher):
     base = points(600)
     index = Index(hasher, partitions=16)

@@ -3,7 +3,7 @@
 An index begins without lists and is searched exhaustively. When lists become faster, centres are learned from the
 stored vectors, and all codes are written again, list by list. Instead of a BinaryAutoencoder, a PartitionedAutoencoder
 of the same length is trained, and all vectors are encoded again; any other hasher stays as it is, in a
-PartitionedHasher. Where a sample shows that it pays, each vector is in two lists. The number of lists grows with the
+PartitionedHasher. Where the centres show that it pays, each vector is in two lists. The number of lists grows with the
 square root of the number of vectors, so this happens whenever the index is four times as large. On average, each vector
 is then written again 1.33 times.
 """
@@ -49,7 +49,8 @@ _SAMPLE_PER_LIST = 128
 _SMALL_SAMPLE = 2_000
 MOST_TRAINING_POINTS = 20_000  # of a hasher, unless its method asks for more
 _FEWEST_COMPARED_LISTS = 100
-_COMPARED_QUERIES, _COUNTED = 2_000, 20_000  # with which one copy and two are compared
+_COMPARED_QUERIES = 2_000  # of one copy and of two
+_COUNTED = 20_000  # vectors that tell how many codes the lists have
 _SHARE_IN_LISTS = 0.99  # of the neighbours
 _FEWER_CODES = 0.82  # of those with one list; two lists take twice the memory
 _ITERATIONS = 10  # of a chosen hasher; at a bit a dimension or more, 30 need no fewer candidates
@@ -94,7 +95,7 @@ def grown_hasher(
     ``incoming`` is a matrix that is about to be added. The training takes a sample of all.
     """
     n_incoming = 0 if incoming is None else len(incoming)
-    wanted, present = wanted_lists(state.partitions, state.n_live + n_incoming), _n_lists(state.hasher)
+    wanted, present = wanted_lists(state.partitions, state.n_live + n_incoming), state.n_lists
     if wanted <= present and not (shrink and 0 < 4 * wanted <= present):
         return None
     return retrained(state, wanted, incoming, progress)
@@ -265,10 +266,6 @@ def _encoded(old: Hasher, new: ListHasher, segments: Sequence[Segment]) -> Itera
         if isinstance(new, PartitionedHasher):
             kept = old.split(part.codes)[0] if isinstance(old, ListHasher) else part.codes
         yield replace(part, codes=encoded_block(new, part.vectors, kept))
-
-
-def _n_lists(hasher: Hasher) -> int:
-    return len(hasher.centres_) if isinstance(hasher, ListHasher) else 0
 
 
 def _sample(state: State, size: int, incoming: Any) -> npt.NDArray[Any]:

@@ -259,7 +259,7 @@ class Candidates:
 
 
 def _capacity(k: int) -> int:
-    """Candidates of a query that are kept in memory: so many that removing far ones is rare."""
+    """How many candidates of a query there is room for. Far ones are removed when it is full, which is rare."""
     return 2 * k + 1024
 
 
