@@ -5,7 +5,6 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 from autojacobin import LSH
@@ -109,29 +108,6 @@ def test_requests_of_the_page_count_in_the_queue_too(troubled, points):
             troubled.hold.set()
         assert first.result(SECONDS)[1].tolist() == [[0]]
         assert json.loads(asked(client, "/explorer/codes?index=points&id=1"))["bits"] == 16
-
-
-def test_ids_to_start_from_are_listed_once_per_version(points):
-    class Counting(Index):
-        listed = 0
-
-        @property
-        def ids(self):
-            Counting.listed += 1
-            return super().ids
-
-    index = Counting(LSH(16, random_state=0).fit(points))
-    index.add(points, ids=np.arange(len(points)) * 7)
-    with serving({"points": index}, pages=explorer_routes) as address, Client(address) as client:
-
-        def shown():
-            return json.loads(asked(client, "/explorer/ids?index=points"))["ids"]
-
-        assert shown() == shown() == list(range(0, 7 * len(points), 7 * 21))
-        assert Counting.listed == 1
-        index.add(points[:1])
-        assert shown()[-1] <= 7 * len(points)
-        assert Counting.listed == 2
 
 
 def _ready(client):

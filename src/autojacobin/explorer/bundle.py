@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from autojacobin.datasets import VectorSet, load_set
 from autojacobin.datasets.photos import read_photograph
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
-from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, ranks_of, retrieve
+from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, retrieve, short
 from autojacobin.figures.drawings import train_toy
 from autojacobin.figures.style import legend_order, style_of
 from autojacobin.hashers import Hasher, find_command, load
@@ -136,31 +137,28 @@ def build_bundle(
     queries = np.asarray(data.queries)[chosen]
     retrieved: dict[str, dict[int, Retrieved]] = {name: {} for name in named}
     shown = [[row] for row in truth[chosen]]
-    training, trained = [], {name: dict[str, str]() for name in named}
-    for number, (name, bits) in enumerate((name, bits) for name in named for bits in settings.bits):
+    training = []
+    for number, (name, bits) in enumerate(product(named, settings.bits)):
         report(f"{name}, {bits} bits", 1 + number, total)
         hasher = (models or {}).get((name, bits))
         if hasher is None:
             hasher = make_hasher(name, bits, 0, {}).fit(data.train, training_points=None)
         training += _history(name, bits, hasher)
-        trained[name][str(bits)] = hasher.trained_as
-        result = retrieve(hasher, data.base, data.queries, truth, chosen, stops)
-        retrieved[name][bits] = result
+        retrieved[name][bits] = result = retrieve(hasher, data.base, data.queries, truth, chosen, stops)
         for pieces, ids in zip(shown, result.ever_shown(queries, data.base, stops, k), strict=True):
             pieces.append(ids)
+
+    def by_length(of: Callable[[Retrieved], Any]) -> dict[str, dict[str, Any]]:
+        """What a function gives for each method and number of bits."""
+        return {name: {str(bits): of(one) for bits, one in lengths.items()} for name, lengths in retrieved.items()}
+
     report("the toy example" if toy else "pictures", total - 1, total)
     about = {
         **_about(data, settings, named, stops, chosen),
         "distances": _common_distances(retrieved),
-        "found": {
-            name: {
-                str(bits): {distance: counts.tolist() for distance, counts in result.found.items()}
-                for bits, result in lengths.items()
-            }
-            for name, lengths in retrieved.items()
-        },
+        "found": by_length(lambda one: {distance: counts.tolist() for distance, counts in one.found.items()}),
         "training": training,
-        "trained_as": trained,
+        "trained_as": by_length(lambda one: one.trained_as),
         "toy": None,
     }
     if toy:
@@ -175,8 +173,8 @@ def build_bundle(
             {
                 "row": int(chosen[place]),
                 "ids": ids.tolist(),
-                "distances": _short(distances),
-                "methods": _method_records(place, ids, retrieved),
+                "distances": short(distances),
+                "methods": by_length(partial(Retrieved.record, place=place, ids=ids)),
             }
         )
         if data.base_patches is not None and data.query_patches is not None:
@@ -204,7 +202,7 @@ def _add_photographs(
     def shares(place: Any) -> list[float]:
         height, width = photographs[place["picture"]].shape[:2]
         parts = np.array([place["x"] / width, place["y"] / height, place["side"] / width])
-        return [names.index(place["picture"]), *_short(parts)]
+        return [names.index(place["picture"]), *short(parts)]
 
     for record, row in zip(records, chosen, strict=True):
         record["query_place"] = shares(data.query_places[row])
@@ -247,35 +245,8 @@ def _common_distances(retrieved: dict[str, dict[int, Retrieved]]) -> dict[str, s
 
 def _history(name: str, bits: int, hasher: Any) -> list[dict[str, Any]]:
     history = getattr(hasher, "history_", {})
-    columns = {name: _short(history[name]) for name in _HISTORY if np.isfinite(history.get(name, np.nan)).all()}
+    columns = {name: short(history[name]) for name in _HISTORY if np.isfinite(history.get(name, np.nan)).all()}
     return [{"method": name, "bits": bits, "history": columns}] if columns.get("cost") else []
-
-
-def _method_records(
-    place: int, ids: npt.NDArray[np.int64], retrieved: dict[str, dict[int, Retrieved]]
-) -> dict[str, Any]:
-    return {
-        name: {
-            str(bits): {
-                "query": _base64(result.query_codes[place].packed),
-                "codes": _base64(result.codes[ids].packed),
-                "weights": _short(np.abs(result.projections[place])),
-                "ranks": {distance: ranks_of(ids, found[place]).tolist() for distance, found in result.ids.items()},
-                "distances": {distance: _short(measure(place, ids)) for distance, measure in result.measure.items()},
-            }
-            for bits, result in lengths.items()
-        }
-        for name, lengths in retrieved.items()
-    }
-
-
-def _base64(packed: npt.NDArray[np.uint8]) -> str:
-    return base64.b64encode(packed.tobytes()).decode()
-
-
-def _short(values: npt.NDArray[Any]) -> list[float]:
-    """Numbers with the five digits that a page can show."""
-    return [float(f"{value:.5g}") for value in values.tolist()]
 
 
 def open_run(folder: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> tuple[VectorSet, Settings]:

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,7 +20,7 @@ from autojacobin.explorer.bundle import Bundle
 from autojacobin.index.names import from_names
 from autojacobin.service.access import Access
 from autojacobin.service.middleware import Asgi, SecurityMiddleware, page_policy, problem_app
-from autojacobin.service.responses import PROBLEM, Problem, invalid
+from autojacobin.service.responses import Problem
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
@@ -39,7 +38,7 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", r
 WHAT = "serving the page (--static OUT writes it to disk instead)"
 _MOST_CODES = 1000
 _SAMPLE = 24
-_QUICK_TO_LIST = 1_000_000  # ids that are quick to list
+_QUICK_TO_LIST = 100_000  # ids that are quick to list
 _TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -167,42 +166,27 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
     files = {path.name: path for path in ASSETS.iterdir() if path.suffix in _TYPES}
     headers = {"Content-Security-Policy": page_policy(), "Cache-Control": "no-cache"}
 
-    def refusal(problem: Problem) -> Any:
-        return Response(problem.body(), problem.status, media_type=PROBLEM)
-
-    def file(name: str) -> Any:
-        path = files.get(name)  # from a dictionary, so that no path of a request reaches the disk
+    async def file(request: Any) -> Any:
+        path = files.get(request.path_params.get("name", _PAGE))  # from a dictionary, so that no path reaches the disk
         if path is None:
-            return refusal(Problem(404, "not-found", "there is no such file"))
+            raise Problem(404, "not-found", "there is no such file")
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
-
-    async def page(_: Any) -> Any:
-        return file("index.html")
-
-    async def asset(request: Any) -> Any:
-        return file(request.path_params["name"])
 
     def endpoint_of(read: Callable[[Index, Any], dict[str, Any]]) -> Callable[[Any], Awaitable[Any]]:
         async def endpoint(request: Any) -> Any:
-            query = request.query_params
-            name = query.get("index", "")
-            try:
-                if name not in indexes:
-                    expected = f"expected one of: {', '.join(indexes)}; see /v1/indexes"
-                    raise DataError(f"there is no index {name[:80]!r}, {expected}")
-                return JSONResponse(await run_in_threadpool(read, indexes[name], query))
-            except Problem as problem:
-                return refusal(problem)
-            except DataError as error:
-                return refusal(invalid(str(error)))
+            name = request.query_params.get("index", "")
+            if name not in indexes:
+                expected = f"expected one of: {', '.join(indexes)}; see /v1/indexes"
+                raise DataError(f"there is no index {name[:80]!r}, {expected}")
+            return JSONResponse(await run_in_threadpool(read, indexes[name], request.query_params))
 
         return endpoint
 
     return [
-        Route("/", page),
-        Route("/explorer/ids", endpoint_of(_SomeIds())),
+        Route("/", file),
+        Route("/explorer/ids", endpoint_of(_some_ids)),
         Route("/explorer/codes", endpoint_of(_codes)),
-        Route("/explorer/{name}", asset),
+        Route("/explorer/{name}", file),
     ]
 
 
@@ -227,23 +211,7 @@ def page_app(folder: str | os.PathLike[str]) -> Asgi:
     return SecurityMiddleware(problem_app([Mount("/", files)], hint="the page is at /"), Access())
 
 
-class _SomeIds:
-    """Some ids of each index, read once for each of its versions, because that sorts all ids."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Index, tuple[int, int], list[int | str]]] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, index: Index, query: Mapping[str, str]) -> dict[str, Any]:
-        name, version = query["index"], (len(index), index.next_id)  # new vectors raise the second
-        with self._lock:  # a request for the same ids waits and finds them
-            known = self._known.get(name)
-            if known is None or known[0] is not index or known[1] != version:
-                known = self._known[name] = (index, version, _some_ids(index))
-        return {"ids": known[2]}
-
-
-def _some_ids(index: Index) -> list[int | str]:
+def _some_ids(index: Index, _: Any) -> dict[str, Any]:
     """Give evenly spread ids, names as text.
 
     For a large index this needs no sorting: they are those of 0, 1, 2, … that it has, or names from its first block.
@@ -255,7 +223,7 @@ def _some_ids(index: Index) -> list[int | str]:
         ids = [id for id in range(0, len(index), len(index) // _SAMPLE) if id in index]
     else:
         ids = from_names(next(index.parts()).names or (), kind).tolist()
-    return [id if kind == "integer" else str(id) for id in ids[:: -(-len(ids) // _SAMPLE) or 1]]
+    return {"ids": [id if kind == "integer" else str(id) for id in ids[:: -(-len(ids) // _SAMPLE) or 1]]}
 
 
 def _codes(index: Index, query: Any) -> dict[str, Any]:

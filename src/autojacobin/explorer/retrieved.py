@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,7 @@ class Retrieved:
     distances of a query on the wall to the codes of these points.
     """
 
+    trained_as: str
     ids: dict[str, npt.NDArray[np.int64]]
     found: dict[str, npt.NDArray[np.int64]]
     codes: Codes
@@ -50,6 +52,16 @@ class Retrieved:
                 ranks = ranks_of(row, ids[number])
                 shown[number] += [row[ranks <= stop][:k] for stop in stops]
         return [np.unique(np.concatenate(pieces)) for pieces in shown]
+
+    def record(self, place: int, ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Codes, ranks and distances of some points, for a query on the wall, as the page wants them."""
+        return {
+            "query": _base64(self.query_codes[place]),
+            "codes": _base64(self.codes[ids]),
+            "weights": short(np.abs(self.projections[place])),
+            "ranks": {distance: ranks_of(ids, found[place]).tolist() for distance, found in self.ids.items()},
+            "distances": {distance: short(measure(place, ids)) for distance, measure in self.measure.items()},
+        }
 
 
 def retrieve(
@@ -71,7 +83,8 @@ def retrieve(
         measure[name] = partial(
             _distances, distance, [distance.encode(hasher, queries[row : row + 1]) for row in wall], codes
         )
-    return Retrieved(kept, found, codes, hasher.encode(queries)[wall], hasher.project(queries)[wall], measure)
+    encoded, projections = hasher.encode(queries)[wall], hasher.project(queries)[wall]
+    return Retrieved(hasher.trained_as, kept, found, codes, encoded, projections, measure)
 
 
 def _distances(
@@ -88,6 +101,15 @@ def ranks_of(ids: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.ND
     order = np.argsort(found)
     places = np.minimum(np.searchsorted(found, ids, sorter=order), len(found) - 1)
     return np.where(found[order[places]] == ids, order[places] + 1, 0)
+
+
+def short(values: npt.NDArray[Any]) -> list[float]:
+    """Numbers with the five digits that a page can show."""
+    return [float(f"{value:.5g}") for value in values.tolist()]
+
+
+def _base64(codes: Codes) -> str:
+    return base64.b64encode(codes.packed.tobytes()).decode()
 
 
 @dataclass(frozen=True)
