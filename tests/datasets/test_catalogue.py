@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from autojacobin import DataError, StorageError
 from autojacobin.datasets import CATALOGUE, data_folder, fetch_set, is_here, load_set
-from autojacobin.datasets.entries import Split
 from autojacobin.datasets.prepared import draw
+from autojacobin.datasets.sources import Split
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,11 @@ def test_photos_come_with_their_patches(monkeypatch):
         "base_patches": np.zeros((4, 32, 32), np.uint8),
         "query_patches": np.zeros((2, 32, 32), np.uint8),
     }
-    monkeypatch.setattr("autojacobin.datasets.photos.open_photos", lambda: arrays)  # its own tests build the real ones
+    monkeypatch.setattr(
+        # its own tests build the real ones
+        "autojacobin.datasets.pictures.open_photos",
+        lambda: arrays,
+    )
     data = load_set("photos")
     assert all(getattr(data, role) is array for role, array in arrays.items())
     assert "scikit-image" in data.source

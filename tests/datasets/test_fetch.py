@@ -9,7 +9,7 @@ import pytest
 
 from autojacobin import FormatError, StorageError
 from autojacobin.datasets.catalogue import fetch_file
-from autojacobin.datasets.entries import RemoteFile
+from autojacobin.datasets.sources import RemoteFile
 from tests.datasets import fetch_server as serve
 
 CONTENT = bytes(range(256)) * 800  # several reads of the client, and of every byte

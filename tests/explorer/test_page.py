@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autojacobin.datasets import load_set
-from autojacobin.datasets.photos import read_photograph
+from autojacobin.datasets.pictures import read_photograph
 from autojacobin.evaluation import ground_truth
 from autojacobin.explorer import build_bundle, explorer_settings, export_page
 from autojacobin.explorer.page import page_app

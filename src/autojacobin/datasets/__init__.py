@@ -1,9 +1,9 @@
 """Data sets: files in, vectors out."""
 
 from autojacobin.datasets.catalogue import data_folder, fetch_set, is_here, load_set
-from autojacobin.datasets.entries import CATALOGUE, Entry
 from autojacobin.datasets.formats.matrices import Vectors
 from autojacobin.datasets.local import VectorSet
+from autojacobin.datasets.sources import CATALOGUE, Entry
 from autojacobin.datasets.vector_files import open_vectors, write_vectors
 
 __all__ = [

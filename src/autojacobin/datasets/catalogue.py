@@ -16,10 +16,9 @@ from urllib.parse import urlsplit
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.files import clear_os_errors, os_reason, whole_folder
 from autojacobin.core.parallel import Progress
-from autojacobin.datasets.entries import CATALOGUE, Entry, RemoteFile
 from autojacobin.datasets.local import VectorSet, open_local
 from autojacobin.datasets.prepared import cache_path
-from autojacobin.datasets.sources import LAYOUTS
+from autojacobin.datasets.sources import CATALOGUE, READERS, Entry, RemoteFile, find_files
 from autojacobin.errors import DataError, FormatError, StorageError, import_extra, reason_of
 
 _RETRIES, _TIMEOUT = 2, 30.0  # seconds
@@ -53,7 +52,7 @@ def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
         files = _found(entry, folder)
         if files is None:
             raise StorageError(_missing(entry, folder))
-        return LAYOUTS[entry.layout].read(entry, files)
+        return READERS[entry.layout](entry, files)
     data = data_folder(folder) if folder is not None or os.environ.get(_DATA_VARIABLE) else None
     for path in [Path(text)] if data is None else [data / text, Path(text)]:
         if text and os.path.exists(path):  # unlike Path.exists, this takes any text
@@ -120,7 +119,7 @@ def _found(entry: Entry, folder: str | os.PathLike[str] | None) -> dict[str, Pat
     if entry.kind == "built in":
         return {}
     for path in (data_folder(folder) / entry.name, *map(Path, entry.elsewhere)):
-        files = LAYOUTS[entry.layout].find(entry, path) if os.path.isdir(path) else None
+        files = find_files(entry, path) if os.path.isdir(path) else None
         if files is not None:
             return files
     return None

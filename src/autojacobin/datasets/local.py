@@ -47,7 +47,7 @@ class VectorSet:
         The pictures that the vectors describe, in the same order.
     base_places, query_places : structured array of shape (n,), optional
         Where these pictures lie in larger ones: the name of the ``picture``, ``x`` and ``y`` of the middle and the
-        ``side``, in pixels.
+        ``side``, in pixels, and the ``angle``, in degrees.
     source, licence, citation : str
         Where the set is from, under what terms it may be used, and what to cite; empty where that is not known.
     """

@@ -1,15 +1,15 @@
-"""Data sets from a folder of pictures: describe each picture, and keep the vectors."""
+"""Data sets of pictures: those of a folder, and ``photos``, SIFT features of photographs that come with packages.
+
+``photos`` is real data without a download: some fifty thousand features, each with the patch it was made from.
+"""
 
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from autojacobin.core.counts import as_count
 from autojacobin.core.files import clear_os_errors, whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.descriptors import (
+    PATCH_SIZES,
     PLACE,
     as_square,
     check_kind,
@@ -30,12 +31,14 @@ from autojacobin.datasets.descriptors import (
     sift,
 )
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.datasets.prepared import GrowingArray
-from autojacobin.errors import DataError, StorageError
+from autojacobin.datasets.prepared import growing_arrays, open_prepared
+from autojacobin.errors import DataError, MissingExtraError, StorageError
 
 SHARES = {"learn": 0.40, "base": 0.55, "query": 0.05}  # of the pictures
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _PATCH = 32  # side of the small pictures, in pixels
+_FOLDERS = {"scikit-image": ("skimage", "data"), "scikit-learn": ("sklearn", "datasets", "images")}
+_FROM_SCIKIT_LEARN = ("china.jpg", "flower.jpg")
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,7 @@ def build_set(
     try:
         with whole_folder(target, "give another folder, or free some space") as folder:
             shuffled = [files[i] for i in order]
-            described = partial(_described, kind=descriptor, limit=limit)
-            pictures, vectors, skipped = _describe_all(shuffled, source, folder, described, progress)
+            pictures, vectors, skipped = _describe_all(shuffled, source, folder, descriptor, limit, progress)
             built = BuiltSet(target, descriptor, pictures, vectors, tuple(sorted([*passed_over, *skipped])))
             recipe = {
                 "format": 1,
@@ -146,30 +148,22 @@ def _find_pictures(folder: Path) -> tuple[list[Path], list[tuple[str, str]]]:
 
 
 def _describe_all(
-    files: list[Path],
-    source: Path,
-    folder: Path,
-    described: Callable[[Path], tuple[npt.NDArray[Any], ...]],
-    progress: Progress | None,
+    files: list[Path], source: Path, folder: Path, kind: str, limit: int | None, progress: Progress | None
 ) -> tuple[dict[str, int], dict[str, int], list[tuple[str, str]]]:
     """Write the vectors and patches of all pictures, each into one part; count pictures and vectors of the parts."""
     pictures, vectors, skipped = dict.fromkeys(SHARES, 0), dict.fromkeys(SHARES, 0), []
-    arrays: dict[str, GrowingArray] = {}
-    with ExitStack() as stack:
-
-        def append(name: str, rows: npt.NDArray[Any]) -> None:
-            if name not in arrays:
-                array = GrowingArray(folder / f"{name}.npy", rows.dtype, rows.shape[1:])
-                arrays[name] = stack.enter_context(array)
-            arrays[name].append(rows)
-
-        table = stack.enter_context(feature_table(folder / "pictures.csv"))
+    report, columns = progress or (lambda *_: None), ("x", "y", "size", "angle")
+    with (
+        growing_arrays(folder) as append,
+        (folder / "pictures.csv").open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream,
+    ):
+        table = csv.writer(stream)
+        table.writerow(["part", "row", "picture", *columns])
         for done, file in enumerate(files):
-            if progress is not None:
-                progress("describing pictures", done, len(files))
+            report("describing pictures", done, len(files))
             name = file.relative_to(source).as_posix()
             try:
-                rows, places, small = described(file)
+                rows, places, small = _described(file, kind, limit)
             except DataError as error:
                 skipped.append((name, str(error)))
                 continue
@@ -177,14 +171,14 @@ def _describe_all(
                 skipped.append((name, "no features were found in it"))
                 continue
             part = _next_part(pictures)
-            table(part, vectors[part], itertools.repeat(name, len(rows)), places)
+            for row, place in enumerate(places, vectors[part]):
+                table.writerow([part, row, name, *(f"{float(place[column]):.2f}" for column in columns)])
             append(part, rows)
             if part != "learn":
                 append(f"{part}_patches", small)
             pictures[part] += 1
             vectors[part] += len(rows)
-    if progress is not None:
-        progress("describing pictures", len(files), len(files))
+    report("describing pictures", len(files), len(files))
     if not all(pictures.values()):
         why = f"; the first problem was: {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
         raise DataError(
@@ -200,24 +194,6 @@ def _next_part(pictures: dict[str, int]) -> str:
     return max(SHARES, key=lambda part: (not pictures[part], total * SHARES[part] - pictures[part]))
 
 
-@contextmanager
-def feature_table(path: Path) -> Iterator[Callable[[str, int, Iterable[str], npt.NDArray[Any]], None]]:
-    """Open a CSV file that says for each row of each part which picture it is from, and where it is in it.
-
-    The block gets a function that writes rows of a part, given the number of the first one.
-    """
-    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(["part", "row", "picture", "x", "y", "size", "angle"])
-
-        def write(part: str, first: int, names: Iterable[str], places: npt.NDArray[Any]) -> None:
-            for row, (name, place) in enumerate(zip(names, places, strict=True), first):
-                numbers = (f"{float(place[field]):.2f}" for field in ("x", "y", "size", "angle"))
-                table.writerow([part, row, name, *numbers])
-
-        yield write
-
-
 def _check_target(target: Path) -> None:
     if not target.parent.is_dir():
         raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
@@ -228,3 +204,108 @@ def _check_target(target: Path) -> None:
             return
         if os.path.lexists(target):
             raise StorageError(f"cannot write {target}: something is there already; give another folder, or remove it")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which photographs go into which part, and how features are found in them. A photograph is in one part only.
+
+    Each one in ``queries`` gives as many features as the number beside it, evenly spread; the others give all of
+    theirs.
+    """
+
+    train: tuple[str, ...]
+    base: tuple[str, ...]
+    queries: tuple[tuple[str, int], ...]
+    contrast: float = 0.01
+    layers: int = 4
+    format: int = 2
+
+
+# The two views of the motorcycle are a stereo pair: features of one have their neighbours in the other. The cat and the
+# cameraman have no counterpart in the base.
+PHOTOS = Recipe(
+    train=(
+        "astronaut.png", "brick.png", "coffee.png", "coins.png", "flower.jpg", "gravel.png", "moon.png", "rocket.jpg",
+    ),
+    base=("china.jpg", "grass.png", "hubble_deep_field.jpg", "ihc.png", "motorcycle_left.png", "retina.jpg"),
+    queries=(("camera.png", 200), ("chelsea.png", 200), ("motorcycle_right.png", 600)),
+)  # fmt: skip
+
+
+def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]:
+    """Give the arrays of the set ``photos`` by their names, built into the cache folder the first time."""
+    about = json.dumps({"recipe": asdict(PHOTOS), "versions": _versions()}, indent=1)
+
+    def fill(folder: Path) -> None:
+        build_photos(folder, progress, recipe=PHOTOS)
+        (folder / "photos.json").write_text(about + "\n", encoding="utf-8")
+
+    return open_prepared("photos", (), about, fill)
+
+
+def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Recipe = PHOTOS) -> None:
+    """Write the vectors, patches and places of the features into ``folder``."""
+    everything, report = 2**31, progress or (lambda *_: None)
+    photographs = [
+        *(("train", name, everything) for name in recipe.train),
+        *(("base", name, everything) for name in recipe.base),
+        *(("query", name, wanted) for name, wanted in recipe.queries),
+    ]
+    seen: set[bytes] = set()
+    with growing_arrays(folder) as append:
+        for done, (part, name, wanted) in enumerate(photographs):
+            report("describing photographs", done, len(photographs))
+            picture = read_photograph(name)
+            features = sift(picture, contrast=recipe.contrast, layers=recipe.layers)
+            keys = [vector.tobytes() for vector in features.vectors]
+            features = features[np.array([key not in seen for key in keys], dtype=bool)]
+            seen.update(keys)
+            if len(features) > wanted:
+                features = features[np.arange(wanted) * len(features) // wanted]  # evenly spread
+            append("queries" if part == "query" else part, features.vectors)
+            if part != "train":
+                append(f"{part}_patches", cut_patches(picture, features.places, _PATCH))
+                append(f"{part}_places", _places_in(name, features.places))
+    report("describing photographs", len(photographs), len(photographs))
+    # so that those who learn from the first rows only do not learn from the first photographs only
+    train = np.load(folder / "train.npy")
+    np.save(folder / "train.npy", train[np.random.RandomState(0).permutation(len(train))])
+
+
+def _places_in(photograph: str, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Where patches lie in a photograph, as :class:`VectorSet` has it."""
+    kinds = [("picture", "U40"), ("x", "<f4"), ("y", "<f4"), ("side", "<f4"), ("angle", "<f4")]
+    found = np.empty(len(places), kinds)
+    found["picture"], found["side"] = photograph, PATCH_SIZES * places["size"]
+    for name in ("x", "y", "angle"):
+        found[name] = places[name]
+    return found
+
+
+def read_photograph(name: str) -> npt.NDArray[np.uint8]:
+    """Read one of the photographs by its name."""
+    distribution = "scikit-learn" if name in _FROM_SCIKIT_LEARN else "scikit-image"
+    package, *inside = _FOLDERS[distribution]
+    try:
+        place = resources.files(package).joinpath(*inside, name)
+        with resources.as_file(place) as path:
+            return read_picture(path)
+    except ImportError as error:
+        raise MissingExtraError(distribution, "data", "the set 'photos'") from error
+    except (FileNotFoundError, DataError) as error:
+        raise DataError(
+            f"the photograph {name} cannot be read from this installation of {distribution} "
+            f"{metadata.version(distribution)}, which should have it; reinstall it with: "
+            f"pip install --force-reinstall {distribution}"
+        ) from error
+
+
+def _versions() -> dict[str, str]:
+    versions = {"opencv": str(opencv("the set 'photos'").__version__)}
+    for distribution in _FOLDERS:
+        try:
+            versions[distribution] = metadata.version(distribution)
+        except metadata.PackageNotFoundError as error:
+            raise MissingExtraError(distribution, "data", "the set 'photos'") from error
+    return versions

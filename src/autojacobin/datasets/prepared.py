@@ -12,10 +12,10 @@ import itertools
 import json
 import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -45,10 +45,10 @@ def open_prepared(name: str, sources: Sequence[Path], recipe: str, fill: Callabl
         identity.append(f"{source.resolve()} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.sha256(os.fsencode("\n".join(identity))).hexdigest()[:16]  # names need not be UTF-8
     safe_name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "set"
-    folder = cache_folder() / "prepared" / f"{safe_name}-{digest}"
+    folder = cache_path() / "prepared" / f"{safe_name}-{digest}"
     if not folder.is_dir():
-        with clear_os_errors(f"make the folder {folder.parent}", _REMEDY):
-            folder.parent.mkdir(exist_ok=True)
+        with clear_os_errors(f"make the cache folder {folder.parent}", _OTHER_FOLDER):
+            folder.parent.mkdir(parents=True, exist_ok=True)
         # if another process is faster, its folder holds the same
         with contextlib.suppress(FileExistsError), whole_folder(folder, _REMEDY) as building:
             fill(building)
@@ -58,21 +58,13 @@ def open_prepared(name: str, sources: Sequence[Path], recipe: str, fill: Callabl
 
 
 def scatter_rows(blocks: Iterable[npt.NDArray[Any]], roles: Mapping[str, npt.NDArray[np.int64]], folder: Path) -> None:
-    """Walk once over blocks of consecutive rows and write those of each role to ``folder/role.npy``.
-
-    ``roles`` names rows in ascending order. The files are written as streams: with a memory map, a full disk would
-    kill the process.
-    """
-    with contextlib.ExitStack() as stack:
-        arrays: dict[str, GrowingArray] = {}
-        start = 0
+    """Walk once over blocks of consecutive rows and write those of each role, in ascending order, to its file."""
+    start = 0
+    with growing_arrays(folder) as append:
         for block in blocks:
             for role, rows in roles.items():
-                if role not in arrays:
-                    array = GrowingArray(folder / f"{role}.npy", block.dtype, block.shape[1:])
-                    arrays[role] = stack.enter_context(array)
                 first, last = np.searchsorted(rows, (start, start + len(block)))
-                arrays[role].append(block[rows[first:last] - start])
+                append(role, block[rows[first:last] - start])
             start += len(block)
     expected = max((int(rows[-1]) + 1 for rows in roles.values() if len(rows)), default=0)
     if start < expected:
@@ -100,64 +92,37 @@ def _map_arrays(folder: Path) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-class GrowingArray:
-    """An ``.npy`` file that rows are appended to; it can be read once it is closed."""
+@contextlib.contextmanager
+def growing_arrays(folder: Path) -> Iterator[Callable[[str, npt.NDArray[Any]], None]]:
+    """Give the block a function that appends rows to ``folder/name.npy``; the files can be read after the block.
 
-    def __init__(self, path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> None:
-        self.dtype = np.dtype(dtype)
-        self.row_shape = row_shape
-        self.rows = 0
-        self._stream = path.open("wb")
-        self._stream.write(npy_header((self.rows, *self.row_shape), self.dtype))
+    They are written as streams: with a memory map, a full disk would kill the process.
+    """
+    files: dict[str, BinaryIO] = {}
+    like: dict[str, npt.NDArray[Any]] = {}  # no rows, of the shape and type of those in the file
+    counts: Counter[str] = Counter()
+    with contextlib.ExitStack() as stack:
 
-    def append(self, rows: npt.NDArray[Any]) -> None:
-        """Write more rows."""
-        self._stream.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
-        self.rows += len(rows)
+        def append(name: str, rows: npt.NDArray[Any]) -> None:
+            if name not in files:
+                files[name] = stack.enter_context((folder / f"{name}.npy").open("wb"))
+                like[name] = np.empty((0, *rows.shape[1:]), rows.dtype)
+                files[name].write(npy_header(like[name].shape, rows.dtype))
+            files[name].write(np.ascontiguousarray(rows, like[name].dtype).data)
+            counts[name] += len(rows)
 
-    def close(self) -> None:
-        """Write the number of rows into the header."""
-        if not self._stream.closed:
-            self._stream.seek(0)
-            self._stream.write(npy_header((self.rows, *self.row_shape), self.dtype))
-            self._stream.close()
-
-    def __enter__(self) -> GrowingArray:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def cache_folder() -> Path:
-    """Give the cache folder, made if it was not there."""
-    folder = cache_path()
-    with clear_os_errors(f"make the cache folder {folder}", _OTHER_FOLDER):
-        folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise StorageError(f"cannot write to the cache folder {folder}: no permission; {_OTHER_FOLDER}")
-    return folder
+        yield append
+        for name, file in files.items():
+            file.seek(0)
+            file.write(npy_header((counts[name], *like[name].shape[1:]), like[name].dtype))
 
 
 def cache_path() -> Path:
-    """Give the path of the cache folder, which need not be there: ``AUTOJACOBIN_CACHE``, or a folder of the platform.
-
-    That is ``autojacobin`` in ``$XDG_CACHE_HOME`` or ``~/.cache``, ``~/Library/Caches`` on macOS, ``%LOCALAPPDATA%`` on
-    Windows.
-    """
-    chosen = os.environ.get("AUTOJACOBIN_CACHE", "")
+    """Give the cache folder: ``AUTOJACOBIN_CACHE``, or ``autojacobin`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    chosen, caches = (os.environ.get(name, "") for name in ("AUTOJACOBIN_CACHE", "XDG_CACHE_HOME"))
+    # the XDG specification says to ignore relative paths
+    default = Path(caches if os.path.isabs(caches) else "~/.cache", "autojacobin")
     try:
-        return Path(chosen).expanduser().absolute() if chosen else _system_cache() / "autojacobin"
+        return Path(chosen or default).expanduser().absolute()
     except (OSError, RuntimeError) as error:  # the home folder is not known, or the current folder is gone
         raise StorageError(f"cannot find the cache folder: {error}; {_OTHER_FOLDER}") from error
-
-
-def _system_cache() -> Path:
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA", "")
-        return Path(local) if local else Path.home() / "AppData" / "Local"
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    # the XDG specification says to ignore relative paths
-    return Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache"

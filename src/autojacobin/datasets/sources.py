@@ -1,9 +1,10 @@
-"""The layouts of public data sets: find the published files in a folder, and make vectors of them."""
+"""The data sets of the catalogue: what is known about each, how its files are found, and vectors made of them."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.datasets.entries import Entry
+from autojacobin.core.parallel import slices
 from autojacobin.datasets.formats.source import open_source, unpacked
 from autojacobin.datasets.local import VectorSet, find_parts, open_parts
 from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
@@ -20,18 +21,95 @@ from autojacobin.errors import DataError, FormatError
 
 _PICTURES = 0x803  # the first number of an IDX file of bytes in three axes
 _ROWS_PER_BLOCK = 2**16
+# The files of a layout below the folder of a set, by what they hold. The first line of which all are there is taken.
+_FILES: dict[str, tuple[dict[str, str], ...]] = {
+    "idx": ({"base": "train-images-idx3-ubyte", "queries": "t10k-images-idx3-ubyte"},),
+    "nus-wide": ({"all": "Normalized_WT.dat"}, {"train": "Train_Normalized_WT.dat", "test": "Test_Normalized_WT.dat"}),
+    "sift10m": (
+        {"features": "SIFT10Mfeatures.mat", "patches": "*[pP]atch*.mat"},
+        {"features": "SIFT10Mfeatures.mat"},
+    ),
+}
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How the files of a set are found and read.
+class RemoteFile:
+    """A file to download."""
 
-    ``find(entry, folder)`` gives the files by what they hold, or None if some are missing; ``read(entry, files)`` makes
-    the set from them.
+    url: str
+    name: str  # in the folder of its set
+    checksum: str | None = None  # "md5:…" or "sha256:…", where one is published
+
+
+@dataclass(frozen=True)
+class Split:
+    """Numbers of vectors for training, in the base, and of queries; with ``train=None`` all are used for training."""
+
+    train: int | None
+    base: int
+    queries: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A named set: what is known about it before it is downloaded.
+
+    Files with another number of ``rows`` in all, or of another ``dimension``, are refused. The ``split`` is that of
+    Table I of the paper, if the set is in it. ``files`` are empty if the set ships with something installed, or must be
+    fetched by hand. ``by_hand`` says what to put into the folder of the set, and where to get it. ``elsewhere`` are
+    folders in which a package of the operating system may have put it.
     """
 
-    find: Callable[[Entry, Path], dict[str, Path] | None]
-    read: Callable[[Entry, dict[str, Path]], VectorSet]
+    name: str
+    description: str
+    layout: str  # a key of READERS
+    dimension: int
+    rows: int
+    split: Split
+    source: str
+    licence: str  # the terms of use as its owners publish them
+    citation: str
+    download: str = "none"  # its size in words
+    files: tuple[RemoteFile, ...] = ()
+    by_hand: str = ""
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """How to get it: ``built in``, ``download`` or ``by hand``."""
+        if self.files:
+            return "download"
+        return "by hand" if self.by_hand else "built in"
+
+
+def _entry(split: dict[str, int], files: Sequence[Any] = (), elsewhere: Sequence[str] = (), **fields: Any) -> Entry:
+    remote = tuple(RemoteFile(**file) for file in files)
+    return Entry(split=Split(**split), files=remote, elsewhere=tuple(elsewhere), **fields)
+
+
+_TABLE = json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8"))
+CATALOGUE: dict[str, Entry] = {fields["name"]: _entry(**fields) for fields in _TABLE}
+
+
+def find_files(entry: Entry, folder: Path) -> dict[str, Path] | None:
+    """Find the files of a set below a folder, packed by gzip or not, by what they hold; None if some are missing."""
+    if entry.layout == "texmex":
+        try:
+            parts = find_parts(folder)
+        except DataError:
+            return None
+        return parts if "train" in parts else None
+    # hidden folders may be left from an interrupted unpacking
+    visible = [path for path in sorted(folder.rglob("*")) if "/." not in f"/{path.relative_to(folder).as_posix()}"]
+
+    def named(name: str) -> list[Path]:
+        return [path for pattern in (name, f"{name}.gz") for path in visible if path.match(pattern)]
+
+    for names in _FILES[entry.layout]:
+        found = {role: paths[0] for role, name in names.items() if (paths := named(name))}
+        if len(found) == len(names):
+            return found
+    return None
 
 
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
@@ -55,19 +133,6 @@ def _named(entry: Entry, **parts: Any) -> VectorSet:
     return VectorSet(entry.name, entry.description, **origin, **parts)
 
 
-def _first_of_each(folder: Path, patterns: dict[str, tuple[str, ...]]) -> dict[str, Path] | None:
-    """Find a file below a folder for each role, by the first of its patterns that fits one; None if one is missing."""
-    found = {}
-    for role, names in patterns.items():
-        paths = [path for name in names for path in sorted(folder.rglob(name))]
-        # hidden folders may be left from an interrupted unpacking
-        seen = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-        if not seen:
-            return None
-        found[role] = seen[0]
-    return found
-
-
 def _digits(entry: Entry, _files: dict[str, Path]) -> VectorSet:
     from sklearn.datasets import load_digits
 
@@ -78,18 +143,9 @@ def _digits(entry: Entry, _files: dict[str, Path]) -> VectorSet:
 
 
 def _photos(entry: Entry, _files: dict[str, Path]) -> VectorSet:
-    from autojacobin.datasets.photos import open_photos, open_places
+    from autojacobin.datasets.pictures import open_photos
 
-    arrays = open_photos()
-    return _named(entry, **arrays, **open_places(arrays))
-
-
-def _find_texmex(_entry: Entry, folder: Path) -> dict[str, Path] | None:
-    try:
-        parts = find_parts(folder)
-    except DataError:
-        return None
-    return parts if "train" in parts else None
+    return _named(entry, **open_photos())
 
 
 def _texmex(entry: Entry, files: dict[str, Path]) -> VectorSet:
@@ -100,11 +156,6 @@ def _texmex(entry: Entry, files: dict[str, Path]) -> VectorSet:
     if entry.split.train is not None:
         train = train[draw(len(train), entry.split.train)[0]]
     return replace(data, train=train, source=entry.source, licence=entry.licence, citation=entry.citation)
-
-
-def _find_idx(_entry: Entry, folder: Path) -> dict[str, Path] | None:
-    stems = {"base": "train-images-idx3-ubyte", "queries": "t10k-images-idx3-ubyte"}
-    return _first_of_each(folder, {role: (stem, f"{stem}.gz") for role, stem in stems.items()})
 
 
 def _idx(entry: Entry, files: dict[str, Path]) -> VectorSet:
@@ -121,14 +172,6 @@ def _idx(entry: Entry, files: dict[str, Path]) -> VectorSet:
     return _named(entry, train=train, base=base, queries=queries, **patches)
 
 
-def _find_nus_wide(_entry: Entry, folder: Path) -> dict[str, Path] | None:
-    for names in (("Normalized_WT.dat",), ("Train_Normalized_WT.dat", "Test_Normalized_WT.dat")):
-        found = _first_of_each(folder, {name: (name, f"{name}.gz") for name in names})
-        if found is not None:
-            return found
-    return None
-
-
 def _nus_wide(entry: Entry, files: dict[str, Path]) -> VectorSet:
     def fill(folder: Path) -> None:
         texts = [open_vectors(path, format="text") for path in files.values()]  # memory maps, which need not be closed
@@ -141,11 +184,6 @@ def _nus_wide(entry: Entry, files: dict[str, Path]) -> VectorSet:
         scatter_rows(blocks, {"train": train, "base": base, "queries": queries}, folder)
 
     return _named(entry, **open_prepared(entry.name, list(files.values()), _recipe(entry), fill))
-
-
-def _find_sift10m(_entry: Entry, folder: Path) -> dict[str, Path] | None:
-    found = _first_of_each(folder, {"features": ("SIFT10Mfeatures.mat",)})
-    return found and found | (_first_of_each(folder, {"patches": ("*[pP]atch*.mat",)}) or {})
 
 
 def _sift10m(entry: Entry, files: dict[str, Path]) -> VectorSet:
@@ -196,8 +234,7 @@ def _matlab_rows(path: Path, length: int, *, rows_known: bool = False) -> npt.ND
 
 
 def _blocks(matrix: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    for start in range(0, len(matrix), _ROWS_PER_BLOCK):
-        yield np.ascontiguousarray(matrix[start : start + _ROWS_PER_BLOCK])
+    return (np.ascontiguousarray(matrix[rows]) for rows in slices(len(matrix), _ROWS_PER_BLOCK))
 
 
 def _recipe(entry: Entry) -> str:
@@ -218,11 +255,11 @@ def _check(entry: Entry, path: Path, n: int, width: int, base: Any = None, queri
         )
 
 
-LAYOUTS = {
-    "digits": Layout(lambda *_: {}, _digits),  # these two ship with a package
-    "photos": Layout(lambda *_: {}, _photos),
-    "texmex": Layout(_find_texmex, _texmex),
-    "idx": Layout(_find_idx, _idx),
-    "nus-wide": Layout(_find_nus_wide, _nus_wide),
-    "sift10m": Layout(_find_sift10m, _sift10m),
+READERS = {
+    "digits": _digits,
+    "photos": _photos,
+    "texmex": _texmex,
+    "idx": _idx,
+    "nus-wide": _nus_wide,
+    "sift10m": _sift10m,
 }

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from autojacobin import __version__
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets import VectorSet, load_set
-from autojacobin.datasets.photos import read_photograph
+from autojacobin.datasets.pictures import read_photograph
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, retrieve, short

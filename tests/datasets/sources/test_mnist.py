@@ -9,7 +9,7 @@ import pytest
 
 from autojacobin import FormatError
 from autojacobin.datasets import fetch_set, load_set
-from autojacobin.datasets.entries import Split
+from autojacobin.datasets.sources import Split
 from tests.datasets.fetch_server import serving
 from tests.datasets.sources.written import idx, rows_of
 

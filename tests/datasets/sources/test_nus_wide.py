@@ -5,7 +5,7 @@ import pytest
 
 from autojacobin import AutoJacobinError, FormatError
 from autojacobin.datasets import fetch_set, load_set
-from autojacobin.datasets.entries import Split
+from autojacobin.datasets.sources import Split
 from tests.datasets.sources.written import rows_of
 
 RNG = np.random.RandomState(7)

@@ -13,7 +13,7 @@ import pytest
 
 from autojacobin import FormatError, StorageError
 from autojacobin.datasets import fetch_set, is_here, load_set
-from autojacobin.datasets.entries import Split
+from autojacobin.datasets.sources import Split
 from tests.datasets.fetch_server import serving
 from tests.datasets.sources.written import rows_of
 

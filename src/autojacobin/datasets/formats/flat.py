@@ -137,12 +137,12 @@ def check_dimensions(path: Any, name: str, layout: Layout, rows: Any, dimensions
 
 
 def map_npy(path: Path) -> np.memmap[Any, Any]:
-    """Map an array of real numbers of any shape; a damaged file is a FormatError."""
+    """Map an array of any shape and type; a damaged file is a FormatError."""
     open_source(path)  # which reports a file that is missing or cannot be read
     with _PARSING, clear_foreign_errors(path, "npy"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(array, np.memmap) or array.dtype.kind not in "biuf":
-        raise FormatError(f"{path} holds no array of real numbers; convert the array, and save it again")
+    if not isinstance(array, np.memmap):
+        raise FormatError(f"{path} holds no array; write one there with numpy.save")
     return array
 
 
