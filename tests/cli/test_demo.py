@@ -155,7 +155,7 @@ def test_the_page_that_it_proposes_is_made_with_what_the_demo_has(made):
     ("arguments", "code", "message"),
     [
         (["--bits", "0"], 2, "--bits"),
-        (["--bits", "65", "--set", "digits"], 1, "bits must be from 1 to 64"),
+        (["--bits", "65", "--set", "digits"], 1, "bits must be an integer from 1 to 64"),
         (["--set", "nowhere"], 1, "no data set is called 'nowhere'"),
         (["--train", "1"], 2, "--train"),
     ],

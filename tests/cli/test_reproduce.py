@@ -38,7 +38,7 @@ def test_wrong_use_is_reported_in_one_sentence(tmp_path, monkeypatch, capsys):
         (("--set", "no-such-set"), "no data set is called 'no-such-set'"),
         (("--set", "digits", "--only", "fig99"), "there is no table or figure 'fig99'"),
         (("--set", "digits", "--only", ""), "there is no table or figure ''"),
-        (("--set", "digits", "--bits", "65"), "bits must be from 1 to 64"),
+        (("--set", "digits", "--bits", "65"), "bits must be an integer from 1 to 64"),
     ):
         code, _, told = run(monkeypatch, capsys, *arguments, "--out", str(tmp_path / "never"))
         assert code == 1

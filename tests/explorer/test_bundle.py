@@ -193,9 +193,9 @@ def test_a_folder_without_a_run_or_with_a_damaged_one_is_reported(tmp_path):
         ({}, {"methods": ["ITQQ"]}, "there is no method 'ITQQ', expected one of: LSH, "),
         ({}, {"methods": []}, "there are no methods to compare, expected at least one"),
         ({}, {"methods": ["LSH"], "wall": 0}, "wall must be an integer of at least 1, got 0"),
-        ({"bits": [65]}, {"methods": ["LSH"]}, "bits must be from 1 to 64"),
-        ({"k": 2000}, {"methods": ["LSH"]}, "every k must be from 1 to 1000"),
-        ({"depth": 2000}, {"methods": ["LSH"]}, "depth must be from 1 to 1000"),
+        ({"bits": [65]}, {"methods": ["LSH"]}, "bits must be an integer from 1 to 64"),
+        ({"k": 2000}, {"methods": ["LSH"]}, "every k must be an integer from 1 to 1000"),
+        ({"depth": 2000}, {"methods": ["LSH"]}, "depth must be an integer from 1 to 1000"),
     ],
 )
 def test_wrong_use_is_reported_before_any_work(settings, options, message):

@@ -273,9 +273,9 @@ def test_a_larger_k_is_measured_anew(tmp_path):
 
 def test_a_k_beyond_the_base_is_refused_rather_than_cut(tmp_path):
     settings = Settings(bits=(8,), ks=(1001,), depth=10)
-    with pytest.raises(DataError, match="every k must be from 1 to 1000, the size of the base, got 1001"):
+    with pytest.raises(DataError, match="every k must be an integer from 1 to 1000, the size of the base, got 1001"):
         reproduce(small_set(), tmp_path / "never", settings)
-    with pytest.raises(DataError, match="depth must be from 1 to 5, the size of the base, got 10"):
+    with pytest.raises(DataError, match="depth must be an integer from 1 to 5, the size of the base, got 10"):
         reproduce(small_set(), tmp_path / "never", replace(settings, ks=(1,), base=5))
     assert not (tmp_path / "never").exists()
 

@@ -22,9 +22,8 @@ class Artefact:
     """A table or a figure of the paper.
 
     ``title`` says what it shows, ``claim`` what the paper says about it, ``caption`` what is below a figure; tables
-    have none. ``make``
-    gives a Table, a Figure, or a sentence that says why there is none. ``trials`` gives the trials that it needs,
-    and ``searches_grids`` says whether the grids of the variants have to be searched.
+    have none. ``make`` gives a Table, a Figure, or a sentence that says why there is none. ``trials`` gives the trials
+    that it needs, and ``searches_grids`` says whether the grids of the variants have to be searched.
     """
 
     title: str

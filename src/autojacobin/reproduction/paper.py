@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _K_OF_FIGURE_8 = 100
 # Seconds that the paper reports for SIFT1M, 10,000 points of 128 dimensions, 64 bits.
-PAPER_SECONDS = {"NOKMeans": 15.18, "OKMeans": 3.67, "ITQ": 1.79, "SpectralHashing": 1.229, "AutoJacoBin": 480.0}
+_PAPER_SECONDS = {"NOKMeans": 15.18, "OKMeans": 3.67, "ITQ": 1.79, "SpectralHashing": 1.229, "AutoJacoBin": 480.0}
 
 
 def data_sets(results: Results) -> Table:
@@ -55,16 +55,10 @@ def standings(results: Results, names: Collection[str]) -> list[Table]:
         for method, text in labels.items():
             ahead = sum(best == method and not level for best, level in found)
             level = sum(method in (best, *level) for best, level in found) - ahead
-            rows.append((text, ahead, level))
-        tables.append(
-            Table(
-                f"standing-{name}",
-                f"In how many of {count_of(len(cases), 'row')} of {name} each method is ahead of all others, "
-                "level with the best, or behind",
-                ("method", "ahead", "level", "behind"),
-                tuple((method, f"{a}", f"{b}", f"{len(cases) - a - b}") for method, a, b in rows),
-            )
-        )
+            rows.append((text, f"{ahead}", f"{level}", f"{len(cases) - ahead - level}"))
+        title = f"In how many of {count_of(len(cases), 'row')} of {name} each method is ahead of all others, "
+        title += "level with the best, or behind"
+        tables.append(Table(f"standing-{name}", title, ("method", "ahead", "level", "behind"), tuple(rows)))
     return tables
 
 
@@ -100,12 +94,9 @@ def training_times(results: Results) -> Table:
     """Training times, beside those in the text of the paper."""
     rows = []
     for method in COMPARED:
-        times = [
-            float(np.mean([outcome.seconds["fit"] for outcome in results.of(method, bits)]))
-            for bits in results.settings.bits
-        ]
-        paper = PAPER_SECONDS.get(method)
-        rows.append((label(method), *(f"{time:.2f}" for time in times), "–" if paper is None else f"{paper:g}"))
+        fits = ([one.seconds["fit"] for one in results.of(method, bits)] for bits in results.settings.bits)
+        paper = f"{_PAPER_SECONDS[method]:g}" if method in _PAPER_SECONDS else "–"
+        rows.append((label(method), *(f"{np.mean(seconds):.2f}" for seconds in fits), paper))
     n, D = results.data.train.shape
     return Table(
         "times",
@@ -204,25 +195,18 @@ def retrieval(results: Results) -> Figure | str:
         return "the set has no pictures"
     if min(settings.depth, results.truth.shape[1]) < trials.N_PICTURED:
         return f"fewer than {trials.N_PICTURED} points were retrieved"
-    found, hits = pictured(results)
-    query, truth = typical([mask.sum(axis=1) for mask in hits.values()]), results.truth[:, : trials.N_PICTURED]
+    truth, bits = results.truth[:, : trials.N_PICTURED], trials.longest_bits(settings)
+    found: dict[str, Any] = {method: results.of(method, bits)[0].pictured for method in SHOWN}
+    hits = {method: (ids[:, :, None] == truth[:, None, :]).any(axis=2) for method, ids in found.items()}
+    query = typical([mask.sum(axis=1) for mask in hits.values()])
     shown = {method: (stretched(data.base_patches[ids[query]]), hits[method][query]) for method, ids in found.items()}
     looked_at = trials.n_looked_at(len(data.base), settings.depth)
     return figures.draw_retrieval(
         stretched(data.query_patches[query][None])[0],
         stretched(data.base_patches[truth[query]]),
         shown,
-        title=f"{data.name}, {trials.longest_bits(settings)} bits, query {query}: "
-        f"the nearest {trials.N_PICTURED} of {looked_at:,} retrieved",
+        title=f"{data.name}, {bits} bits, query {query}: the nearest {trials.N_PICTURED} of {looked_at:,} retrieved",
     )
-
-
-def pictured(results: Results) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Points that figure 5 shows for each method and query, and which of them are true neighbours."""
-    truth, bits = results.truth[:, : trials.N_PICTURED], trials.longest_bits(results.settings)
-    outcomes = {method: results.of(method, bits)[0] for method in SHOWN}
-    found: dict[str, Any] = {method: outcome.pictured for method, outcome in outcomes.items()}
-    return found, {method: (ids[:, :, None] == truth[:, None, :]).any(axis=2) for method, ids in found.items()}
 
 
 def cost(results: Results) -> Figure:

@@ -82,18 +82,12 @@ class Table:
     def to_text(self) -> str:
         """Format as plain text. Bold cells have a star, and cells level with them ≈."""
         marked = {column for _, column in self.bold | self.level}
-        rows = [
-            [f"{text} " if c in marked and text[-1:] not in "*≈" else text for c, text in enumerate(row)]
-            for row in self._marked("{}*", "{}≈")
-        ]
-        widths = [max(len(row[c]) for row in [list(self.header), *rows]) for c in range(len(self.header))]
-        lines = [
-            "  ".join(
-                text.ljust(width) if c == 0 else text.rjust(width) for c, (text, width) in enumerate(pairs)
-            ).rstrip()
-            for pairs in (list(zip(row, widths, strict=True)) for row in [list(self.header), *rows])
-        ]
-        lines.insert(1, "  ".join("-" * width for width in widths))
+        rows = [list(self.header)]
+        for row in self._marked("{}*", "{}≈"):
+            rows.append([f"{text} " if c in marked and text[-1:] not in "*≈" else text for c, text in enumerate(row)])
+        first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]).rstrip() for row in rows]
+        lines.insert(1, "  ".join("-" * width for width in (first, *others)))
         return "\n".join([self.title, "", *lines, *(["", self.note] if self.note else [])]) + "\n"
 
     def to_markdown(self) -> str:
@@ -180,11 +174,8 @@ class Report:
 
 
 def _terms(named: dict[str, Any]) -> str:
-    return (
-        "<dl>"
-        + "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(text))}</dd>" for name, text in named.items())
-        + "</dl>"
-    )
+    pairs = (f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(text))}</dd>" for name, text in named.items())
+    return f"<dl>{''.join(pairs)}</dl>"
 
 
 def _html_cell(text: str) -> str:

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from autojacobin.datasets import VectorSet
 from autojacobin.errors import AutoJacobinError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
 from autojacobin.hashers import load
-from autojacobin.reproduction.trials import Outcome, Settings, Trial
+from autojacobin.reproduction.trials import Outcome, Settings, Trial, fingerprint
 
 ASYMMETRICALLY = ", asymmetric"
 """Suffix of a method's name that selects its outcomes by the asymmetric distance."""
@@ -35,7 +36,11 @@ class Results:
     truth: npt.NDArray[np.int64]
     outcomes: dict[Trial, Outcome] = field(default_factory=dict)
     chosen: dict[str, dict[str, float]] = field(default_factory=dict)
-    _levels: dict[Any, tuple[str, list[str]]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the data, under which their outcomes are kept."""
+        return fingerprint(self.data)
 
     @property
     def averaged_over(self) -> str:
@@ -71,20 +76,17 @@ class Results:
         A method is level with the best if they differ by no more than the spread of their seeds, or if a paired test
         over the queries finds no difference (at 5 %). A single query cannot show a difference.
         """
-        names = tuple(methods)
-        if (names, bits, k) not in self._levels:
-            means = {name: self.m_recall(name, bits, k) for name in names}
-            best = max(names, key=lambda name: means[name].mean)
-            values = {name: np.mean([o.m_recall(k) for o in self.of(name, bits)], axis=0) for name in names}
-            level = []
-            for name in names:
-                spread = np.hypot(means[best].spread or 0.0, means[name].spread or 0.0)
-                near = means[best].mean - means[name].mean <= spread
-                ahead = len(values[best]) > 1 and paired_test(values[best], values[name]).verdict() == "a better"
-                if name != best and (near or not ahead):
-                    level.append(name)
-            self._levels[names, bits, k] = best, level
-        return self._levels[names, bits, k]
+        values = {name: [outcome.m_recall(k) for outcome in self.of(name, bits)] for name in methods}
+        seeds = {name: over_seeds([float(one.mean()) for one in found]) for name, found in values.items()}
+        means = {name: np.mean(found, axis=0) for name, found in values.items()}
+        best, level = max(seeds, key=lambda name: seeds[name].mean), []
+        for name in seeds:
+            spread = np.hypot(seeds[best].spread or 0.0, seeds[name].spread or 0.0)
+            near = seeds[best].mean - seeds[name].mean <= spread
+            ahead = len(means[best]) > 1 and paired_test(means[best], means[name]).verdict() == "a better"
+            if name != best and (near or not ahead):
+                level.append(name)
+        return best, level
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each trial, for JSON."""
@@ -166,10 +168,6 @@ class Store:
             kept = make()
             self._keep(key, array=kept)
         return kept
-
-    def record(self, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Read a record, or make and write it."""
-        return json.loads(str(self.array(key, lambda: np.array(json.dumps(make())))))
 
     def _keep(self, key: str, **arrays: Any) -> None:
         stream = io.BytesIO()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
 import platform
 import time
-import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +21,13 @@ from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress, usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
-from autojacobin.evaluation import ground_truth, m_recall
+from autojacobin.evaluation import ground_truth
 from autojacobin.hashers import Hasher
 from autojacobin.reproduction import paper, trials
 from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
 from autojacobin.reproduction.report import Report, Section, Table
 from autojacobin.reproduction.results import Results, Store
-from autojacobin.reproduction.trials import VARIANTS, Settings, Trial, longest_bits, make_hasher, run_trial
-from autojacobin.search import hamming_topk
+from autojacobin.reproduction.trials import VARIANTS, Settings, Trial, longest_bits, run_trial
 
 _K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the parameters of a variant
 
@@ -172,7 +169,6 @@ class _Run:
     ) -> None:
         self.data, self.settings, self.store, self.progress = data, settings, store, progress
         self.models = models
-        self.print = trials.fingerprint(data)
         self.done, self.total = 0, 1
         self.files: dict[str, list[str]] = {}
         self.model_files: dict[str, str] = {}
@@ -185,69 +181,61 @@ class _Run:
         tries = sum(1 + len(grid(method, self.settings)) for method in VARIANTS) if searched else 0
         self.total = 1 + sum(trial.cost for trial in needed) + tries * Trial(VARIANTS[0], bits, 0).cost + len(wanted)
         self.progress("ground truth", 0, self.total)
-        k = min(max(self.settings.ks[-1], trials.N_PICTURED), len(self.data.base))
-        truth = (
-            self.store.array(f"truth-{k}-{self.print}", lambda: ground_truth(self.data.base, self.data.queries, k))
-            if needed
-            else np.zeros((len(self.data.queries), 0), dtype=np.int64)
-        )
+        k = max(self.settings.ks[-1], trials.N_PICTURED) if needed else 0
+        results = self._results(self.data, self.settings, k)
         self._advance(1, "ground truth")
-        results = Results(self.data, self.settings, truth)
         if searched:
             results.chosen = {method: self._choose(method, bits) for method in VARIANTS}
             needed += trials.variant_trials(self.settings, results.chosen)
         for trial in needed:
-            self._try(trial, results)
+            self._try(trial, results, str(trial))
+        return results
+
+    def _results(self, data: VectorSet, settings: Settings, k: int) -> Results:
+        """Results without outcomes, with up to ``k`` true neighbours of each query."""
+        k = min(k, len(data.base))
+        results = Results(data, settings, np.zeros((len(data.queries), 0), dtype=np.int64))
+        if k:
+            key = f"truth-{k}-{results.fingerprint}"
+            results.truth = self.store.array(key, lambda: ground_truth(data.base, data.queries, k))
         return results
 
     def _choose(self, method: str, bits: int) -> dict[str, float]:
         """Search the grid of a variant: the best m-Recall of held-out training points wins."""
-        stage = f"{method}: search of its parameters on the training set"
-        self.progress(stage, self.done, self.total)
-        data, cost = self.data, Trial(method, bits, 0).cost
-        if len(data.train) < _FEWEST:
-            raise DataError(
-                f"the parameters of {method} are searched on at least {_FEWEST} training points, got "
-                f"{len(data.train)}; pass more, or leave fig8 and variants out with --only"
-            )
-        tried = []
-        for parameters in grid(method, self.settings):
-            given = make_hasher(method, bits, 0, parameters).get_params()
-            named = json.dumps([self.print, method, sorted(given.items()), __version__], default=str)
-            key = f"choice-{method}-{bits}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
-            tried.append(self.store.record(key, partial(self._score, method, bits, parameters)))
-            self._advance(cost, stage)
-        return max(tried, key=lambda one: one["m_recall"])["parameters"]
-
-    def _score(self, method: str, bits: int, parameters: dict[str, float]) -> dict[str, Any]:
-        held_out, rest, truth = self._held_out
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the score shows that a combination fails
-            hasher = make_hasher(method, bits, 0, parameters).fit(rest, training_points=None)
-        k, depth = truth.shape[1], min(_DEPTH, len(rest))
-        _, ids = hamming_topk(hasher.encode(held_out), hasher.encode(rest), depth)
-        return {"parameters": parameters, "m_recall": m_recall(ids, truth, k, depth)}
+        held_out = self._held_out
+        tried = [Trial(method, bits, 0, tuple(parameters.items())) for parameters in grid(method, self.settings)]
+        for trial in tried:
+            self._try(trial, held_out, f"{method}: search of its parameters on the training set")
+        best = max(tried, key=lambda trial: float(held_out.outcomes[trial].m_recall(_K).mean()))
+        return dict(best.parameters)
 
     @cached_property
-    def _held_out(self) -> tuple[Any, Any, Any]:
-        """A tenth of the training set for queries, the rest of it, and the true neighbours of the queries in it."""
+    def _held_out(self) -> Results:
+        """A tenth of the training set as queries, and the rest of it to learn from and to search in."""
         train = np.asarray(self.data.train)
+        if len(train) < _FEWEST:
+            raise DataError(
+                f"the parameters of the variants are searched on at least {_FEWEST} training points, got {len(train)}; "
+                "pass more, or leave fig8 and variants out with --only"
+            )
         order = np.random.default_rng(0).permutation(len(train))
-        held_out, rest = (train[part] for part in np.split(order, [len(order) // _HELD_OUT_SHARE]))
-        return held_out, rest, ground_truth(rest, held_out, min(_K, len(rest)))
+        queries, rest = (train[part] for part in np.split(order, [len(order) // _HELD_OUT_SHARE]))
+        data = replace(self.data, train=rest, base=rest, queries=queries)
+        return self._results(data, replace(self.settings, depth=min(_DEPTH, len(rest))), _K)
 
-    def _try(self, trial: Trial, results: Results) -> None:
-        self.progress(str(trial), self.done, self.total)
-        key = trial.key(self.print, self.settings.depth, results.truth.shape[1])
+    def _try(self, trial: Trial, results: Results, stage: str) -> None:
+        self.progress(stage, self.done, self.total)
+        depth = results.settings.depth
+        key = trial.key(results.fingerprint, depth, results.truth.shape[1])
         has_model = self._has_model(trial)
         if has_model:
             self.model_files[trial.method] = f"{key}.safetensors"
         outcome = self.store.outcome(key, has_model)
         if outcome is None:
-            outcome = run_trial(trial, self.data, results.truth, self.settings.depth)
+            outcome = run_trial(trial, results.data, results.truth, depth)
             self.store.keep_outcome(key, outcome, has_model)
         results.outcomes[trial] = outcome
-        self._advance(trial.cost, str(trial))
+        self._advance(trial.cost, stage)
 
     def _has_model(self, trial: Trial) -> bool:
         """Whether the caller asked for the model of this trial."""

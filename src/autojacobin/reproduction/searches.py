@@ -53,7 +53,7 @@ def search_table(indexes: Mapping[str, Index], data: VectorSet, progress: Progre
         search(index, f"{name}, {best}, recall={_RECALL}", chosen, distance=best, recall=_RECALL)
     seconds = fastest([task for *_, task in tasks], _ROUNDS)
     rows = [
-        _row(name, number, recall, len(queries) / best)
+        (name, "" if number is None else f"{number:,}", f"{recall:.3f}", f"{len(queries) / best:,.0f}")
         for (name, number, recall, _), best in zip(tasks, seconds, strict=True)
     ]
     lengths = sorted({index.hasher.n_bits for index in indexes.values()})
@@ -69,10 +69,6 @@ def search_table(indexes: Mapping[str, Index], data: VectorSet, progress: Progre
         f"so that re-ranking costs little or nothing here. With recall={_RECALL} the index chooses how many. Times are "
         f"those of this machine, the best of {_ROUNDS} rounds, in each of which all searches take their turn.",
     )
-
-
-def _row(name: str, candidates: int | None, recall: float, rate: float) -> tuple[str, ...]:
-    return name, "" if candidates is None else f"{candidates:,}", f"{recall:.3f}", f"{rate:,.0f}"
 
 
 def fastest(tasks: Sequence[Callable[[], Any]], rounds: int) -> list[float]:

@@ -52,7 +52,6 @@ PAPER_ALPHA = 0.1
 N_PICTURED = 99  # neighbours of a query in figure 5 of the paper
 _SHARE_PICTURED = 10_000
 _QUERIES_PER_BLOCK = 1000
-_BYTES_PER_BLOCK = 2**24
 _LONGEST_ROUNDED = 2_184  # bits of an asymmetric search with rounded weights
 
 
@@ -110,83 +109,48 @@ class Settings:
             object.__setattr__(self, name, numbers)
         for number in (*self.bits, *self.ks):
             as_count("every length of codes and every k", number)
-        for name in ("depth", "seeds"):
-            as_count(name, getattr(self, name))
-        for name in ("training_points", "queries", "base"):
+        for name in ("depth", "seeds", "training_points", "queries", "base"):
             if getattr(self, name) is not None:
                 as_count(name, getattr(self, name))
-        for alpha in self.alphas:
-            if not 0 <= alpha < float("inf"):
-                raise DataError(f"every alpha must be a number of at least 0, got {alpha!r}")
 
     def check_against(self, data: VectorSet) -> None:
         """Raise DataError if the set is too small for these settings."""
         dimension, n_base = int(data.train.shape[1]), min(len(data.base), self.base or len(data.base))
-        if self.depth > n_base:
-            raise DataError(
-                f"depth must be from 1 to {n_base}, the size of the base, got {self.depth}; give another --depth"
-            )
-        if self.ks[-1] > n_base:
-            raise DataError(
-                f"every k must be from 1 to {n_base}, the size of the base, got {self.ks[-1]}; leave it out of ks"
-            )
-        if self.bits[-1] > dimension:
-            raise DataError(
-                f"bits must be from 1 to {dimension}, the dimension of {data.name}, where all methods are defined, "
-                f"got {self.bits[-1]}; give other --bits"
-            )
+        as_count("depth", self.depth, n_base, "the size of the base")
+        as_count("every k", self.ks[-1], n_base, "the size of the base")
+        as_count("bits", self.bits[-1], dimension, f"the dimension of {data.name}, where all methods are defined")
 
     @classmethod
-    def for_set(
-        cls,
-        data: VectorSet,
-        *,
-        quick: bool = False,
-        seeds: int | None = None,
-        bits: tuple[int, ...] | None = None,
-        depth: int | None = None,
-        training_points: int | None = None,
-    ) -> Settings:
-        """Choose settings as in the paper for a set of this size; ``quick`` ones take about a minute."""
+    def for_set(cls, data: VectorSet, *, quick: bool = False, **given: Any) -> Settings:
+        """Choose settings as in the paper for a set of this size; ``quick`` ones take about a minute.
+
+        Other settings may be given by name, such as ``bits``; None stands for the choice.
+        """
         dimension, n_base = int(data.train.shape[1]), len(data.base)
-        if bits is None:
-            usual = (64, 128, 256) if dimension >= _HIGH_DIMENSION else (64, 96, 128)
-            bits = tuple(length for length in usual if length <= dimension) or (max(1, dimension // 2), dimension)
-            bits = bits[:: max(1, len(bits) - 1)] if quick else bits
-        base = min(n_base, 20_000) if quick else None
-        n_base = base or n_base
-        if depth is None:
-            depth = min(_DEEPEST, max(_SHALLOWEST, n_base // 100), n_base)
-        settings = cls(
-            bits=bits,
-            ks=tuple(k for k in cls.ks if k <= n_base),
-            depth=depth,
-            seeds=seeds if seeds is not None else 1 if quick else cls.seeds,
-            training_points=training_points if training_points is not None else 2_000 if quick else cls.training_points,
-            queries=300 if quick else cls.queries,
-            base=base,
-            full_grids=not quick,
-        )
+        usual = (64, 128, 256) if dimension >= _HIGH_DIMENSION else (64, 96, 128)
+        bits = tuple(length for length in usual if length <= dimension) or (max(1, dimension // 2), dimension)
+        chosen: dict[str, Any] = {"bits": bits}
+        if quick:
+            n_base = min(n_base, 20_000)
+            chosen = {"bits": bits[:: max(1, len(bits) - 1)], "seeds": 1, "training_points": 2_000, "queries": 300}
+            chosen |= {"base": n_base, "full_grids": False}
+        chosen["ks"] = tuple(k for k in cls.ks if k <= n_base)
+        chosen["depth"] = min(_DEEPEST, max(_SHALLOWEST, n_base // 100), n_base)
+        settings = cls(**chosen | {name: value for name, value in given.items() if value is not None})
         settings.check_against(data)
         return settings
 
 
 def cut(data: VectorSet, settings: Settings) -> VectorSet:
     """Take no more points of each part than the settings say."""
-    train = _sample(len(data.train), settings.training_points)
-    base = _sample(len(data.base), settings.base)
-    queries = _sample(len(data.queries), settings.queries)
-    return replace(
-        data,
-        train=np.asarray(data.train)[train],
-        base=np.asarray(data.base)[base],
-        queries=np.asarray(data.queries)[queries],
-        truth=None,
-        base_patches=None if data.base_patches is None else data.base_patches[base],
-        query_patches=None if data.query_patches is None else data.query_patches[queries],
-        base_places=None if data.base_places is None else data.base_places[base],
-        query_places=None if data.query_places is None else data.query_places[queries],
-    )
+    most = {"train": settings.training_points, "base": settings.base, "queries": settings.queries}
+    rows = {part: _sample(len(getattr(data, part)), number) for part, number in most.items()}
+    parts = {part: np.asarray(getattr(data, part))[rows[part]] for part in most}
+    for part, name in (("base", "base"), ("queries", "query")):
+        for beside in (f"{name}_patches", f"{name}_places"):
+            held = getattr(data, beside)
+            parts[beside] = None if held is None else held[rows[part]]
+    return replace(data, truth=None, **parts)
 
 
 def _sample(n: int, most: int | None) -> Any:
@@ -313,9 +277,7 @@ def fingerprint(data: VectorSet) -> str:
     digest = hashlib.sha256()
     for part in (data.train, data.base, data.queries):
         digest.update(f"{part.shape} {part.dtype}".encode())
-        rows = max(1, _BYTES_PER_BLOCK // max(1, part.shape[1] * part.dtype.itemsize))
-        for start in range(0, len(part), rows):
-            digest.update(np.ascontiguousarray(part[start : start + rows]).tobytes())
+        digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()[:32]
 
 
