@@ -20,7 +20,7 @@ from autojacobin.core.vectors import as_floats
 from autojacobin.errors import DataError
 from autojacobin.hashers import OwnCodes, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.filters import Allowed, reduced
+from autojacobin.index.filters import Allowed
 from autojacobin.index.segment import ROWS_PER_BLOCK, Segment
 from autojacobin.index.state import State, codes_at, fetch, ids_at, live_ids
 from autojacobin.search import euclidean
@@ -39,11 +39,12 @@ from autojacobin.search.prepared_search import (
     TileSearch,
 )
 from autojacobin.search.queries import Queries
-from autojacobin.search.tiles import tiles_of
+from autojacobin.search.tiles import Tiles, tiles_of
 from autojacobin.search.truth import ground_truth
 
 _RESULTS_AT_ONCE = 8
-_CANDIDATES_AT_ONCE = 2**24
+_CANDIDATES_AT_ONCE = 2**24  # which take some hundred megabytes
+_COPIED_SHARE = 1 / 8  # of the codes of a segment; fewer are copied together, and then searched faster
 _MOST_BITS_BY_ONE_CALL = 2_048  # longer codes are searched on all cores, however few the queries are
 _PRODUCTS_BY_NUMPY = 2**17  # up to this many, NumPy compares all vectors before compiled code is loaded
 _NUMBERS_AT_ONCE = 2**24
@@ -85,10 +86,14 @@ def search_codes(
         prepared = None if tiles.projects else DISTANCES[distance].queries(hasher, queries)
         return tiles.search(queries, k, candidates, prepared)[:2]
     asked = DISTANCES[distance].queries(hasher, queries)
-    segments = state.segments if allowed is None else reduced(state.segments, allowed)
     if candidates is None:
-        return nearest_codes(asked, segments, k)
-    return _nearest_vectors(as_floats(queries, argument="queries"), asked, segments, candidates, k)
+        return nearest_codes(asked, state.segments, k, allowed)
+    floats, measure = as_floats(queries, argument="queries"), measure_of(state.segments)
+    distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
+    for rows in slices(len(queries), max(1, _CANDIDATES_AT_ONCE // candidates)):
+        near = nearest_codes(asked[rows], state.segments, candidates, allowed, in_order=False)[1]
+        distances[rows], ids[rows] = euclidean.nearest_candidates(floats[rows], near, measure, k)
+    return distances, ids
 
 
 def prepared_for_lists(hasher: ListHasher, queries: npt.NDArray[Any], distance: str) -> Queries | None:
@@ -175,31 +180,26 @@ def _in_place(segments: Sequence[Segment]) -> bool:
 # Many queries over tiles
 
 
-def nearest_codes(queries: Queries, segments: Sequence[Segment], k: int, *, in_order: bool = True) -> Found:
+def nearest_codes(
+    queries: Queries, segments: Sequence[Segment], k: int, allowed: Allowed | None = None, *, in_order: bool = True
+) -> Found:
     """Distances and ids of the ``k`` nearest codes of all segments; equal distances in order of id."""
     results: list[tuple[Any, Any]] = []
-    for segment in segments:
-        live = ~segment.dead if segment.n_dead else None
-        distances, positions = segment.tiles.nearest(queries, min(k, segment.n_live), live, in_order=in_order)
-        results.append((distances, segment.ids_at(positions)))
+    for number, segment in enumerate(segments):
+        n = segment.n_live if allowed is None else allowed.counts[number]
+        tiles, counted, kept = segment.tiles, ~segment.dead if segment.n_dead else None, None
+        if allowed is not None and n <= _COPIED_SHARE * segment.n:
+            kept = allowed.positions[number]
+            tiles, counted = Tiles.from_codes(tiles.take(kept)), None
+        elif allowed is not None and n < segment.n_live:
+            counted = np.packbits(allowed.masks[number], bitorder="little")
+        if n:
+            distances, positions = tiles.nearest(queries, min(k, n), counted, in_order=in_order)
+            results.append((distances, segment.ids_at(positions if kept is None else kept[positions])))
         if len(results) == _RESULTS_AT_ONCE:
             results = [merge_topk(results, k)]
     distances, ids = merge_topk(results, k)
     return queries.real(distances), ids
-
-
-def _nearest_vectors(
-    queries: npt.NDArray[Any], prepared: Queries, segments: Sequence[Segment], candidates: int, k: int
-) -> Found:
-    """Distances and ids of the ``k`` nearest vectors among the nearest codes; ``queries`` are floats.
-
-    Queries are searched in blocks, so that the candidates of any number of them take some hundred megabytes.
-    """
-    distances, ids = np.empty((len(queries), k)), np.empty((len(queries), k), dtype=np.int64)
-    for rows in slices(len(queries), max(1, _CANDIDATES_AT_ONCE // candidates)):
-        near = nearest_codes(prepared[rows], segments, candidates, in_order=False)[1]
-        distances[rows], ids[rows] = euclidean.nearest_candidates(queries[rows], near, measure_of(segments), k)
-    return distances, ids
 
 
 # All vectors

@@ -1,13 +1,9 @@
-"""Filters: search only some of the vectors.
-
-Lists and tiles skip the codes that a filter does not allow. Where few vectors are left and many queries ask, their
-codes are copied together, which makes a small segment that is searched faster.
-"""
+"""Filters: search only some of the vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,14 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.errors import DataError
-from autojacobin.index.array_files import CheckedArray, SegmentLabel
 from autojacobin.index.comparisons import allowed_rows
 from autojacobin.index.payload import empty_like
-from autojacobin.index.segment import Segment
 from autojacobin.index.state import State, live_ids
-from autojacobin.search.tiles import Tiles
-
-_COPIED_SHARE = 1 / 8  # of the codes of a segment
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -57,24 +48,14 @@ def allowed_by(
 
     ``among`` and ``where`` are those of :meth:`Index.search`; the condition is computed once.
     """
-    none = (None,) * len(state.segments)
-    met = none if where is None else _met(state, where)
+    met = None if where is None else _met(state, where)
     result: list[tuple[Positions, Allowed]] = []
     for rows, filter in _filters_of_queries(among, n_queries):
-        named = none if filter is None else _among(state, filter)
-        masks = [
-            segment.live_mask() if positions is None else _mask(positions, segment.n)
-            for segment, positions in zip(state.segments, named, strict=True)
-        ]
-        masks = [mask if holds is None else mask & holds for mask, holds in zip(masks, met, strict=True)]
+        masks = [segment.live_mask() for segment in state.segments] if filter is None else _among(state, filter)
+        if met is not None:
+            masks = [mask & holds for mask, holds in zip(masks, met, strict=True)]
         result.append((rows, Allowed(tuple(masks))))
     return result
-
-
-def reduced(segments: Sequence[Segment], allowed: Allowed) -> tuple[Segment, ...]:
-    """Give segments in which only the allowed vectors count."""
-    pairs = zip(segments, allowed.positions, strict=True)
-    return tuple(_reduced(segment, kept) for segment, kept in pairs if len(kept))
 
 
 def _filters_of_queries(among: Any, n_queries: int) -> list[tuple[Positions, Any]]:
@@ -108,8 +89,8 @@ def _is_filter(value: Any) -> bool:
     return isinstance(value, list | tuple | set | range | None) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
-def _among(state: State, among: Any) -> list[Positions]:
-    """Positions of the vectors that a filter names, in any order."""
+def _among(state: State, among: Any) -> list[Mask]:
+    """The vectors that a filter names, as a mask of the positions of each segment."""
     if isinstance(among, set | range):
         among = list(among)
     kind = getattr(getattr(among, "dtype", None), "kind", "")
@@ -121,17 +102,17 @@ def _among(state: State, among: Any) -> list[Positions]:
                 f"got {mask.dtype} of shape {mask.shape}"
             )
         if len(state.segments) == 1:
-            return [state.segments[0].live_positions()[mask]]
-        ids = live_ids(state.segments)[mask]
-        return [segment.find(ids)[1] for segment in state.segments]
-    given = state.as_ids(among)
-    return [given.find(segment)[1] for segment in state.segments]
-
-
-def _mask(positions: Positions, n: int) -> Mask:
-    mask = np.zeros(n, dtype=bool)
-    mask[positions] = True
-    return mask
+            found = [state.segments[0].live_positions()[mask]]
+        else:
+            ids = live_ids(state.segments)[mask]
+            found = [segment.find(ids)[1] for segment in state.segments]
+    else:
+        given = state.as_ids(among)
+        found = [given.find(segment)[1] for segment in state.segments]
+    masks = [np.zeros(segment.n, dtype=bool) for segment in state.segments]
+    for here, positions in zip(masks, found, strict=True):
+        here[positions] = True
+    return masks
 
 
 def _met(state: State, where: Any) -> list[Mask]:
@@ -142,24 +123,3 @@ def _met(state: State, where: Any) -> list[Mask]:
     if not tables:
         return []
     return np.split(allowed_rows(tables, where), np.cumsum([table.num_rows for table in tables])[:-1])
-
-
-def _reduced(segment: Segment, kept: Positions) -> Segment:
-    """The segment with only the codes at some positions, which ascend."""
-    if len(kept) == segment.n_live:
-        return segment
-    if len(kept) <= _COPIED_SHARE * segment.n:
-        return _copy(segment, kept)
-    dead = np.packbits(~_mask(kept, segment.n), bitorder="little")
-    return replace(segment, arrays=segment.arrays | {"dead": CheckedArray(dead)}, n_dead=segment.n - len(kept))
-
-
-def _copy(segment: Segment, kept: Positions) -> Segment:
-    """A segment in memory with the codes at some positions, and the same vectors."""
-    codes = segment.tiles.take(kept)
-    label = SegmentLabel.new(None, len(kept), codes.n_bits)
-    arrays = {"codes": CheckedArray(Tiles.from_codes(codes).words), "ids": CheckedArray(segment.ids_at(kept))}
-    if segment.vectors is not None:
-        rows = kept.astype(np.uint32) if segment.rows is None else segment.rows[kept]
-        arrays |= {"rows": CheckedArray(rows), "vectors": segment.arrays["vectors"]}
-    return Segment(label, arrays)

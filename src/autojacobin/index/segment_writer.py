@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -15,8 +18,8 @@ from autojacobin.index.array_files import CheckedArray, SegmentLabel, start_arra
 from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.names import NameTable
-from autojacobin.index.payload import Payload, concatenate, write_payload
-from autojacobin.index.segment import OF_LISTS, OF_NAMES, ROWS_PER_BLOCK, Ids, Part, Segment
+from autojacobin.index.payload import concatenate, write_payload
+from autojacobin.index.segment import OF_LISTS, OF_NAMES, ROWS_PER_BLOCK, Part, Segment
 from autojacobin.search.tiles import Tiles, n_words, shape_of
 
 _MOST_CODE_BYTES = 2**28
@@ -33,102 +36,68 @@ def most_rows(hasher: Hasher) -> int:
 
 def write_segments(parts: Iterable[Part], folder: Folder | None, hasher: Hasher) -> list[Segment]:
     """Write a stream of parts as segments of at most ``most_rows(hasher)`` rows and of one dtype of vectors each."""
-    segments: list[Segment] = []
-    limit = most_rows(hasher)
-    builder: _Builder | None = None
-    for part in _split(parts, limit):
-        if builder is not None and not builder.takes(part, limit):
-            segments.append(builder.finish())
-            builder = None
-        if builder is None:
-            builder = _Builder(part, folder, hasher)
-        builder.append(part)
-    if builder is not None:
-        segments.append(builder.finish())
-    return segments
+    numbered = groupby(_pieces(parts, most_rows(hasher)), key=itemgetter(0))
+    return [_write_segment((piece for _, piece in pieces), folder, hasher) for _, pieces in numbered]
 
 
-class _Builder:
-    """A segment that is being written: vectors go straight to the store, codes and ids wait to be sorted."""
-
-    def __init__(self, first: Part, folder: Folder | None, hasher: Hasher) -> None:
-        self._folder, self._hasher = folder, hasher
-        self._n = 0
-        self._ids: list[Ids] = []
-        self._codes: list[Codes] = []
-        self._names: list[bytes] | None = None if first.names is None else []
-        self._payloads: list[Any] = []
-        rows = first.vectors
-        self._dtype = None if rows is None else rows.dtype
-        self._vectors = None if rows is None else start_array(folder, "vectors", rows.dtype, rows.shape[1:])
-
-    def takes(self, part: Part, limit: int) -> bool:
-        """Whether a part still fits in."""
-        dtype = None if part.vectors is None else part.vectors.dtype
-        return self._n + len(part.ids) <= limit and dtype == self._dtype
-
-    def append(self, part: Part) -> None:
-        self._ids.append(part.ids)
-        self._codes.append(part.codes)
-        if self._names is not None and part.names is not None:
-            self._names.extend(part.names)
-        if part.payload is not None:
-            self._payloads.append(part.payload)
-        if self._vectors is not None:
-            self._vectors.append(part.vectors)
-        self._n += len(part.ids)
-
-    def finish(self) -> Segment:
-        ids = np.concatenate(self._ids)
-        order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
-        ids = ids if order is None else ids[order]
-        first_id = int(ids[0]) if int(ids[-1]) - int(ids[0]) == self._n - 1 else None
-        label = SegmentLabel.new(first_id, self._n, self._codes[0].n_bits)
-        codes = Codes.concatenate(self._codes)
-        arrays = {"codes": self._store_codes(codes, order, label)}
-        if isinstance(self._hasher, ListHasher) and self._n >= _FEWEST_IN_LISTS:
-            lists = self._hasher.lists(codes if order is None else codes[order])
-            for kind, name in OF_LISTS.items():
-                arrays[kind] = write_array(self._folder, kind, getattr(lists, name), label)
-        if first_id is None:
-            arrays["ids"] = write_array(self._folder, "ids", ids, label)
-        if self._vectors is not None:
-            arrays["vectors"] = self._vectors.finish(label)
-            if order is not None:
-                arrays["rows"] = write_array(self._folder, "rows", order.astype(np.uint32), label)
-        if self._names is not None:
-            table = NameTable.of(self._names if order is None else [self._names[row] for row in order.tolist()])
-            for kind, name in OF_NAMES.items():
-                arrays[kind] = write_array(self._folder, kind, getattr(table, name), label)
-        return Segment(label, arrays, 0, self._stored_payload(order, label))
-
-    def _stored_payload(self, order: Ids | None, label: SegmentLabel) -> Payload | None:
-        if not self._payloads:
-            return None
-        table = concatenate(self._payloads)
-        return write_payload(self._folder, table if order is None else table.take(order), label)
-
-    def _store_codes(self, codes: Codes, order: Ids | None, label: SegmentLabel) -> CheckedArray:
-        writer = start_array(self._folder, "codes", np.uint64, shape_of(0, codes.n_bits)[1:])
-
-        def laid_out(rows: slice) -> Any:
-            return Tiles.from_codes(codes[rows if order is None else order[rows]]).words
-
-        blocks = [(rows,) for rows in slices(self._n, ROWS_PER_BLOCK)]  # whole tiles but for the last
-        for some in slices(len(blocks), 4 * usable_cores()):
-            for words in run_tasks(laid_out, blocks[some]):
-                writer.append(words)
-        return writer.finish(label)
-
-
-def _split(parts: Iterable[Part], limit: int) -> Iterator[Part]:
-    """Parts in order, none larger than a block, cut where a segment is full."""
-    room = limit
+def _pieces(parts: Iterable[Part], limit: int) -> Iterator[tuple[int, Part]]:
+    """Parts in order, cut so that none is larger than a block, each with the number of its segment."""
+    number, room, dtype = 0, limit, None
     for part in parts:
+        found = None if part.vectors is None else part.vectors.dtype
+        if found != dtype:
+            number, room, dtype = number + 1, limit, found
         start = 0
         while start < len(part.ids):
-            rows = slice(start, start + min(room, ROWS_PER_BLOCK))
-            piece = part[rows]
-            start += len(piece.ids)
-            room = room - len(piece.ids) or limit
-            yield piece
+            piece = part[start : start + min(room, ROWS_PER_BLOCK)]
+            yield number, piece
+            start, room = start + len(piece.ids), room - len(piece.ids)
+            if not room:
+                number, room = number + 1, limit
+
+
+def _write_segment(pieces: Iterator[Part], folder: Folder | None, hasher: Hasher) -> Segment:
+    """Write one segment: vectors go straight to the store, and the rest waits to be sorted by id."""
+    parts: list[Part] = []
+    vectors = None
+    for part in pieces:
+        if part.vectors is not None:
+            vectors = vectors or start_array(folder, "vectors", part.vectors.dtype, part.vectors.shape[1:])
+            vectors.append(part.vectors)
+        parts.append(replace(part, vectors=None))
+    ids, codes = np.concatenate([part.ids for part in parts]), Codes.concatenate(part.codes for part in parts)
+    order = None if np.all(ids[1:] > ids[:-1]) else np.argsort(ids)
+    if order is not None:
+        ids, codes = ids[order], codes[order]
+    first_id = int(ids[0]) if int(ids[-1]) - int(ids[0]) == len(ids) - 1 else None
+    label = SegmentLabel.new(first_id, len(ids), codes.n_bits)
+    arrays = {"codes": _write_codes(codes, folder, label)}
+    derived: dict[str, Any] = {}
+    if isinstance(hasher, ListHasher) and len(ids) >= _FEWEST_IN_LISTS:
+        lists = hasher.lists(codes)
+        derived |= {kind: getattr(lists, name) for kind, name in OF_LISTS.items()}
+    if first_id is None:
+        derived["ids"] = ids
+    if vectors is not None:
+        arrays["vectors"] = vectors.finish(label)
+        if order is not None:
+            derived["rows"] = order.astype(np.uint32)
+    if parts[0].names is not None:
+        names = [name for part in parts for name in part.names or ()]
+        table = NameTable.of(names if order is None else [names[row] for row in order.tolist()])
+        derived |= {kind: getattr(table, name) for kind, name in OF_NAMES.items()}
+    arrays |= {kind: write_array(folder, kind, array, label) for kind, array in derived.items()}
+    payload = None
+    if parts[0].payload is not None:
+        columns = concatenate([part.payload for part in parts])
+        payload = write_payload(folder, columns if order is None else columns.take(order), label)
+    return Segment(label, arrays, 0, payload)
+
+
+def _write_codes(codes: Codes, folder: Folder | None, label: SegmentLabel) -> CheckedArray:
+    writer = start_array(folder, "codes", np.uint64, shape_of(0, codes.n_bits)[1:])
+    blocks = [(codes[rows],) for rows in slices(len(codes), ROWS_PER_BLOCK)]  # whole tiles but for the last
+    for some in slices(len(blocks), 4 * usable_cores()):
+        for tiles in run_tasks(Tiles.from_codes, blocks[some]):
+            writer.append(tiles.words)
+    return writer.finish(label)
