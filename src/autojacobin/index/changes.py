@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
-from autojacobin.core.parallel import map_points
+from autojacobin.core.parallel import Progress, map_points
 from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.hashers import Hasher, PartitionedHasher
@@ -42,35 +42,24 @@ _ROWS_PER_TASK = 2**15
 Ids = npt.NDArray[np.int64]
 
 
-class Change(NamedTuple):
-    """The outcome of a change."""
-
-    segments: Segments
-    next_id: int
-    n_changed: int  # vectors that were added or removed
-    hasher: Hasher | None = None  # a new one, by which all vectors were encoded again
-    id_kind: str | None = None  # if the first vectors decided it
-    learns: bool = False  # about itself, also if little has changed
-    queries: Any = None  # of the user, to learn from
-
-
-def add_parts(state: State, folder: Folder | None, parts: Iterator[Part], new_ids: NewIds) -> Change:
+def add_parts(state: State, folder: Folder | None, parts: Iterator[Part], new_ids: NewIds) -> State:
     """Write parts as new segments; vectors of the same ids or names in old segments become dead."""
     new = tuple(write_segments(parts, folder, state.hasher))
     n = sum(segment.n for segment in new)
     kept = _without(state.segments, [new_ids.find(segment) for segment in state.segments], folder)
     ids = new_ids.numbers
     next_id = state.next_id + n if ids is None else max(state.next_id, int(ids.max()) + 1)
-    return Change(kept + new, next_id, n, id_kind=new_ids.kind)
+    n_changed = state.n_changed + n
+    return replace(state, segments=kept + new, next_id=next_id, n_changed=n_changed, id_kind=new_ids.kind)
 
 
-def remove_ids(state: State, folder: Folder | None, wanted: Any) -> Change | None:
+def remove_ids(state: State, folder: Folder | None, wanted: Any) -> State:
     """Mark the vectors with these ids as dead; all of them must be in the state."""
     ids = np.unique(state.numbers(wanted, "removed"))
     if not len(ids):
-        return None
-    found = [segment.find(ids) for segment in state.segments]
-    return Change(_without(state.segments, found, folder), state.next_id, len(ids))
+        return state
+    kept = _without(state.segments, [segment.find(ids) for segment in state.segments], folder)
+    return replace(state, segments=kept, n_changed=state.n_changed + len(ids))
 
 
 def stored_parts(state: State, numbers: Ids, names: Sequence[bytes] | None, payload: Any) -> Iterator[Part]:
@@ -102,7 +91,7 @@ def with_columns(state: State, folder: Folder | None, table: Any) -> State:
     return replace(state, segments=tuple(segments))
 
 
-def compact_segments(state: State, folder: Folder | None) -> Change | None:
+def compact_segments(state: State, folder: Folder | None) -> State:
     """Rewrite all live vectors in as few segments as possible, after a check that they are intact."""
     limit = most_rows(state.hasher)
     by_dtype: dict[Any, list[Segment]] = {}
@@ -110,11 +99,11 @@ def compact_segments(state: State, folder: Folder | None) -> Change | None:
         by_dtype.setdefault(None if segment.vectors is None else segment.vectors.dtype.str, []).append(segment)
     fewest = sum(-(-sum(segment.n_live for segment in group) // limit) for group in by_dtype.values())
     if len(state.segments) <= fewest and not any(segment.n_dead for segment in state.segments):
-        return None
+        return state
     for segment in state.segments:
         segment.verify()
     new = [s for group in by_dtype.values() for s in write_segments(in_id_order(group), folder, state.hasher)]
-    return Change(tuple(new), state.next_id, 0)
+    return replace(state, segments=tuple(new))
 
 
 def _without(segments: Segments, found: list[tuple[Any, Any]], folder: Folder | None) -> Segments:
@@ -125,11 +114,13 @@ def _without(segments: Segments, found: list[tuple[Any, Any]], folder: Folder | 
     )
 
 
-def encoded_parts(state: State, vectors: Any, new_ids: NewIds, payload: Any = None) -> Iterator[Part]:
+def encoded_parts(
+    state: State, vectors: Any, new_ids: NewIds, payload: Any = None, progress: Progress | None = None
+) -> Iterator[Part]:
     """Encode vectors for a state, block by block. Where no ids are given, they count up from the next free one."""
     hasher, metric, first_id = state.hasher, state.metric, state.next_id
     _, ids, names = new_ids
-    name, row = type(hasher).__name__, 0
+    name, row, n = type(hasher).__name__, 0, 0
     n_given = next((len(given) for given in (ids, names, payload) if given is not None), None)
     what = "a row of the payload" if ids is None and names is None else "an id"
     if not isinstance(vectors, Iterator):
@@ -152,6 +143,8 @@ def encoded_parts(state: State, vectors: Any, new_ids: NewIds, payload: Any = No
             None if payload is None else payload[row:end],
         )
         row = end
+        if progress is not None:
+            progress("encoded", row, n)
     if not row:
         raise DataError("there are no vectors to add, got an iterator without a block; expected at least one matrix")
     if n_given is not None and row != n_given:
@@ -208,28 +201,20 @@ def _storable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 # States in folders
 
 
-def following(state: State, made: Change) -> State:
-    """The state that a change makes, with what it has learned about itself."""
-    new = replace(
-        state, segments=made.segments, next_id=made.next_id, hasher=made.hasher or state.hasher,
-        id_kind=made.id_kind or state.id_kind, knowledge=None if made.hasher else state.knowledge,
-        n_changed=state.n_changed + made.n_changed,
-    )  # fmt: skip
-    if not made.learns and not is_outdated(new):
-        return new
+def learned(state: State, queries: Any = None) -> State:
+    """The state with what it learns about itself, from its vectors or from queries of the user."""
     try:
-        return learn_again(new, made.queries)
+        return learn_again(state, queries)
     except FormatError as error:  # a search that needs the damaged vectors will say so
         _log.warning("the index did not learn about itself: %s", error)
-        return new
+        return state
 
 
-def commit_change(folder: Folder, state: State, made: Change) -> State:
-    """Make what a change has made the state of the index in a folder, and give it."""
-    new = following(state, made)
+def commit_change(folder: Folder, state: State, new: State) -> State:
+    """Make a new state that of the index in a folder, and give it."""
     assert state.manifest is not None
     hasher, knowledge = state.manifest.hasher, state.manifest.knowledge
-    if made.hasher is not None:
+    if new.hasher is not state.hasher:
         hasher = _write_hasher(folder, new.hasher)
     if new.knowledge is not state.knowledge:
         knowledge = _write_knowledge(folder, new.knowledge)

@@ -27,7 +27,7 @@ from autojacobin.hashers import BinaryAutoencoder, Hasher, PartitionedAutoencode
 from autojacobin.hashers.autoencoders.code_length import CANDIDATES, NEIGHBOURS, choose_n_bits, sample_size
 from autojacobin.hashers.learning import SMALLEST_SPREAD
 from autojacobin.hashers.list_hasher import ListHasher, check_can_have_lists
-from autojacobin.index.changes import Change, check_rows, encoded_block
+from autojacobin.index.changes import check_rows, encoded_block
 from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.metric import Metric
@@ -203,14 +203,15 @@ def has_drifted(hasher: ListHasher, segments: Sequence[Segment]) -> bool:
     return hasher.drift(vectors, codes) > _LARGEST_DRIFT
 
 
-def encode_again(state: State, folder: Folder | None, hasher: ListHasher) -> Change:
+def encode_again(state: State, folder: Folder | None, hasher: ListHasher) -> State:
     """Rewrite all live vectors with the codes of a new hasher with lists, after a check that they are intact."""
     by_dtype: dict[str, list[Segment]] = {}
     for segment in state.segments:
         segment.verify()
         by_dtype.setdefault(segment.vectors.dtype.str, []).append(segment)
     groups = [write_segments(_encoded(state.hasher, hasher, group), folder, hasher) for group in by_dtype.values()]
-    return Change(tuple(segment for group in groups for segment in group), state.next_id, state.n_live, hasher)
+    new, n_changed = tuple(segment for group in groups for segment in group), state.n_changed + state.n_live
+    return replace(state, segments=new, hasher=hasher, knowledge=None, n_changed=n_changed)
 
 
 def chosen_hasher(vectors: Any, metric: Metric, progress: Progress) -> BinaryAutoencoder:

@@ -29,11 +29,10 @@ from autojacobin.hashers.base import check_fitted, for_index
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index import changes, growth
-from autojacobin.index.changes import Change
 from autojacobin.index.execution import in_kind, state_on
 from autojacobin.index.filters import Allowed, allowed_by
 from autojacobin.index.folder import Folder, clear_os_errors
-from autojacobin.index.knowledge import CHANGED_SHARE, EXACT_UP_TO, Knowledge, is_outdated, learn
+from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge, is_outdated, learn
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import Metric
 from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
@@ -52,16 +51,12 @@ class Index:
     """Vectors that can be searched by their codes, and re-ranked by their Euclidean distance.
 
     ``Index(hasher)`` lives in memory and is written by :meth:`save`. An index from :meth:`create` or :meth:`open`
-    lives in a folder: every ``add``, ``remove`` and ``compact`` is on the disk before the call returns, and a crash at
-    any instant leaves the state of the last one that did. Many processes may read it while one writes.
+    lives in a folder: every change is on the disk before the call returns, and a crash at any instant leaves the state
+    of the last one that did. Many processes may read it while one writes.
 
     Several threads may share an index. Searches run side by side and see the state at their start; calls that change
     the index wait for each other. After an exception, even Ctrl-C, you can go on using the index: an interrupted change
-    is in it either as a whole or not at all.
-
-    An index in memory can be copied and pickled; one in a folder cannot, because its lock belongs to one object.
-
-    Many small additions make many segments, over which a search takes longer; :meth:`compact` joins them.
+    is in it either as a whole or not at all. An index in memory can be copied and pickled; one in a folder cannot.
 
     Parameters
     ----------
@@ -72,14 +67,12 @@ class Index:
     partitions : int, "auto" or None, default=None
         Whether to put the codes into inverted lists, of which a search scans a few. ``"auto"`` makes about 4 √n lists
         as soon as there are 65,536 vectors, and more as the index grows; a number of lists is made when there are 32
-        vectors for each. :meth:`add` then learns centres from a sample of the vectors, trains a BinaryAutoencoder again
-        for what is left of a vector beside its centre, and rewrites the index. Needs ``keep_vectors``, and codes of any
-        method but SphericalHashing.
+        vectors for each. :meth:`add` then learns the lists and rewrites the index. Needs ``keep_vectors``, and codes of
+        any method but SphericalHashing.
     metric : {"euclidean", "cosine", "inner_product"} or Metric, optional
         How the distance of vectors is measured; by default as the hasher was trained for, or Euclidean. With
         ``"cosine"``, the index keeps vectors divided by their lengths, and searches return similarities, the largest
-        first. A hasher that was trained for another metric is refused. :meth:`Metric.fit` trains a hasher for a metric,
-        and :meth:`from_vectors` does all of it.
+        first. :meth:`Metric.fit` trains a hasher for a metric, and :meth:`from_vectors` does all of it.
 
     Examples
     --------
@@ -108,6 +101,8 @@ class Index:
         if not isinstance(hasher, Hasher):
             raise DataTypeError(f"an index needs a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
         check_fitted(hasher)
+        if isinstance(hasher, OwnCodes):
+            check_parameters(hasher, hasher._limits)
         lists = growth.as_partitions(partitions, hasher, bool(keep_vectors))
         measure, kept = Metric.for_hasher(hasher, metric), for_index(hasher)
         kept.metric_, kept.radius_ = measure.name, measure.radius
@@ -137,7 +132,7 @@ class Index:
         if (hasher is None) == (n_bits is None):
             raise DataError("an index has either a hasher or codes of your own; give a hasher, or n_bits")
         if n_bits is not None:
-            hasher, keep_vectors = own_codes(n_bits, bitorder), False
+            hasher, keep_vectors = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder), False
         assert hasher is not None
         index = cls(hasher, keep_vectors=keep_vectors, partitions=partitions, metric=metric)
         return index._placed(path, iter(()), 0)
@@ -172,7 +167,7 @@ class Index:
             n_bits, bitorder = codes.n_bits, "little"
         elif n_bits is None:
             n_bits = 8 * as_matrix(codes, "Index").shape[1]
-        index = cls(own_codes(n_bits, bitorder), keep_vectors=False)
+        index = cls(OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder), keep_vectors=False)
         index.add(codes, ids, payload)
         return index
 
@@ -194,8 +189,7 @@ class Index:
 
         Without a hasher there is nothing to choose: the index takes a BinaryAutoencoder with two to four bits for each
         number of a vector, at most 384, and makes lists where they pay. It takes the fewest bits by which 100
-        candidates hold 95 % of the 10 nearest neighbours of held-out vectors. ``verbose`` prints what was chosen, and
-        so do the log and ``print(index)``.
+        candidates hold 95 % of the 10 nearest neighbours of held-out vectors.
 
         Parameters
         ----------
@@ -257,13 +251,8 @@ class Index:
     def open(cls, path: str | os.PathLike[str], *, check: bool = True) -> Index:
         """Open an index in a folder. Codes and vectors are memory-mapped, and read when they are needed.
 
-        Parameters
-        ----------
-        path : path
-            Folder of the index.
-        check : bool
-            Whether to compare codes, ids and vectors with their checksums when they are first read, so that damage
-            is an error and not a wrong answer. The first search then takes somewhat longer.
+        Unless ``check`` is False, they are compared with their checksums when they are first read, so that damage is an
+        error and not a wrong answer. The first search then takes somewhat longer.
         """
         folder = Folder(path)
         state = folder.newest(partial(changes.read_state, folder, check=check))
@@ -431,8 +420,7 @@ class Index:
             Columns that belong to the vectors, a row for each. The first payload decides which columns the index has.
             Needs pyarrow.
         verbose : bool
-            Whether to print what is done to the standard error: one line that changes in a terminal, elsewhere a line
-            every 30 seconds.
+            Whether to print what is done to the standard error.
         """
         with printed_progress("adding vectors", verbose=verbose) as progress:
             self._add(vectors, ids, payload, progress)
@@ -465,7 +453,7 @@ class Index:
                 matching(columns, before.schema)
             self._grow(vectors, progress)
 
-        def change(state: State, folder: Folder | None) -> Change:
+        def change(state: State, folder: Folder | None) -> State:
             chosen.check_kind(state)
             if replace:
                 old = payload_of(state.segments, chosen.found(state))
@@ -473,8 +461,8 @@ class Index:
             else:
                 chosen.check_new(state)
                 table = None if columns is None else matching(columns, state.schema)
-            parts = changes.encoded_parts(state, vectors, chosen, table)
-            return changes.add_parts(state, folder, _reported(parts, progress, 0 if streamed else len(vectors)), chosen)
+            parts = changes.encoded_parts(state, vectors, chosen, table, progress)
+            return changes.add_parts(state, folder, parts, chosen)
 
         self._change(change)
         if streamed:
@@ -496,10 +484,10 @@ class Index:
         if vectors is not None:
             vectors = packed(vectors, self._open_state().hasher)
 
-        def change(state: State, folder: Folder | None) -> Change | None:
+        def change(state: State, folder: Folder | None) -> State:
             numbers = state.numbers(ids, "updated")
             if not len(numbers):
-                return None
+                return state
             if new is not None:
                 state = changes.with_columns(state, folder, new)
             table = payload_of(state.segments, numbers)
@@ -517,9 +505,9 @@ class Index:
         """Make lists, or more of them, if the index or what is about to be added calls for it."""
         if self._open_state().partitions is not None:
 
-            def change(state: State, folder: Folder | None) -> Change | None:
+            def change(state: State, folder: Folder | None) -> State:
                 hasher = growth.grown_hasher(state, incoming, progress=progress)
-                return None if hasher is None else growth.encode_again(state, folder, hasher)
+                return state if hasher is None else growth.encode_again(state, folder, hasher)
 
             self._change(change)
 
@@ -534,16 +522,15 @@ class Index:
         again. Everything is compared with its checksums first, so that damage is not copied.
         """
 
-        def change(state: State, folder: Folder | None) -> Change | None:
+        def change(state: State, folder: Folder | None) -> State:
             hasher = growth.grown_hasher(state, shrink=True)
             lists = state.hasher if isinstance(state.hasher, ListHasher) else None
             if hasher is None and lists and state.partitions is not None and growth.has_drifted(lists, state.segments):
                 hasher = growth.retrained(state, len(lists.centres_))
             encode = changes.compact_segments if hasher is None else partial(growth.encode_again, hasher=hasher)
-            made = encode(state, folder)
-            if made is None and (is_outdated(state) or (state.knowledge is not None and state.n_changed)):
-                made = Change(state.segments, state.next_id, 0)
-            return None if made is None else made._replace(learns=state.keep_vectors and state.n_live > EXACT_UP_TO)
+            new = encode(state, folder)
+            learns = new is not state or state.knowledge is None or state.n_changed
+            return changes.learned(new) if learns and state.keep_vectors and state.n_live > EXACT_UP_TO else new
 
         self._change(change)
 
@@ -557,14 +544,8 @@ class Index:
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the index to a new or empty folder; an index that lives there is saved already.
 
-        Everything is compared with its checksums first, so that damage is not copied.
-
-        Parameters
-        ----------
-        path : path
-            A new or empty folder, or one that holds an index.
-        overwrite : bool
-            Whether to replace the index that the folder holds. If not, such a folder is a StorageError.
+        Everything is compared with its checksums first, so that damage is not copied. A folder that holds an index is a
+        StorageError, unless ``overwrite`` says that it may be replaced.
         """
         state = self._open_state()
         folder = Folder(path)
@@ -576,11 +557,7 @@ class Index:
             changes.write_state(state, folder, iter(()))
 
     def verify(self) -> None:
-        """Read every byte of the newest state on disk, and raise a FormatError that names the first damaged file.
-
-        Structure is checked too: ids ascend, live ids and names are unique, rows are within the vectors, and sizes
-        agree.
-        """
+        """Read every byte of the newest state on disk, and raise a FormatError that names the first damaged file."""
         self._check_open()
         if self._folder is not None:
             folder = Folder(self._folder.path)  # a new object: another thread may close self._folder meanwhile
@@ -636,7 +613,7 @@ class Index:
     def _new_mutex(self) -> None:
         self._mutex = threading.RLock()
         self._learning = threading.RLock()
-        self._learned: dict[str, tuple[Any, dict[Any, int], Any]] = {}
+        self._learned: dict[str, tuple[Any, Any, Any]] = {}
         self._changing = False
         _INDEXES.add(self)
 
@@ -665,8 +642,13 @@ class Index:
         if self._closed:
             raise DataError("this index is closed; open it again with Index.open")
 
-    def _change(self, change: Callable[[State, Folder | None], Change | None]) -> None:
-        """Replace the state by the outcome of ``change``, atomically and one change at a time."""
+    def _change(self, change: Callable[[State, Folder | None], State]) -> None:
+        """Replace the state by that which ``change`` gives, atomically and one change at a time."""
+
+        def made(state: State, folder: Folder | None) -> State:
+            new = change(state, folder)
+            return changes.learned(new) if new is not state and is_outdated(new) else new
+
         with self._mutex:
             self._check_open()
             if self._state.device is not None:
@@ -676,18 +658,14 @@ class Index:
             try:
                 self._changing = True
                 if self._folder is not None:
-                    self._change_on_disk(self._folder, change)
-                elif (made := change(self._state, None)) is not None:
-                    self._state = changes.following(self._state, made)
+                    self._change_on_disk(self._folder, made)
+                else:
+                    self._state = made(self._state, None)
             finally:
                 self._changing = False
 
-    def _change_on_disk(self, folder: Folder, change: Callable[[State, Folder | None], Change | None]) -> None:
-        """Adopt the new state as soon as it is committed, before files of the old one are deleted.
-
-        After any exception, the state is read from disk again: at once or, if that fails too, at the beginning of the
-        next change.
-        """
+    def _change_on_disk(self, folder: Folder, change: Callable[[State, Folder | None], State]) -> None:
+        """Adopt the new state as soon as it is committed, before files of the old one are deleted."""
         if not folder.lock.held:
             folder.take_lock()
         folder.check_writable()
@@ -695,14 +673,14 @@ class Index:
             self._settle(folder)
         try:
             folder.settled = False
-            made = change(self._state, folder)
-            if made is not None:
-                self._state = changes.commit_change(folder, self._state, made)
+            new = change(self._state, folder)
+            if new is not self._state:
+                self._state = changes.commit_change(folder, self._state, new)
                 assert self._state.manifest is not None
                 folder.sweep(self._state.manifest)
             folder.settled = True
         except BaseException:
-            with suppress(OSError, AutoJacobinError):  # then the next change begins with it
+            with suppress(OSError, AutoJacobinError):  # if that fails too, the next change begins with it
                 self._settle(folder)
             raise
 
@@ -721,8 +699,10 @@ class Index:
             if manifest == before.manifest:
                 return before
             state = changes.read_state(folder, manifest, check=self._check)
-            same = before.manifest is not None and before.manifest.hasher == manifest.hasher
-            return replace(state, hasher=before.hasher) if same else state
+            if before.manifest is not None and before.manifest.hasher == manifest.hasher:
+                same = before.manifest.knowledge == manifest.knowledge
+                state = replace(state, hasher=before.hasher, knowledge=before.knowledge if same else state.knowledge)
+            return state
 
         self._state = folder.newest(read)
 
@@ -732,11 +712,7 @@ class Index:
         The copy shows the state of now, and cannot be changed. Plans are those of the index, but all codes are read,
         and an index with lists compares all vectors. If vectors do not fit into the memory of the GPU, candidates are
         re-ranked on the CPU. Answers are arrays of the kind that queries are: NumPy, CuPy, or tensors of PyTorch.
-
-        Parameters
-        ----------
-        device : {"cuda", "cpu"}
-            Where to search. ``"cuda"`` needs CuPy and an NVIDIA GPU of compute capability 8.0.
+        ``device`` is ``"cuda"``, which needs CuPy and an NVIDIA GPU of compute capability 8.0, or ``"cpu"``.
         """
         state = self._open_state()
         index = Index(state.hasher, keep_vectors=state.keep_vectors)
@@ -766,7 +742,7 @@ class Index:
         Parameters
         ----------
         queries : matrix of shape (n_queries, n_features), or one vector of length n_features
-            Query vectors. One vector is a matrix with one row.
+            Query vectors.
         k : int
             Neighbours per query.
         ids : ids, optional
@@ -792,8 +768,7 @@ class Index:
             of :attr:`ids`. A list with one entry for each query gives each its own filter; None allows everything.
         where : str or expression of pyarrow.compute, optional
             Search among the vectors whose payload meets a condition, such as ``"price < 10 and lang == 'de'"``.
-            A string compares columns by ``= != < <= > >=``, ``in``, ``between``, ``is null``, ``like`` and ``ilike``,
-            joined by ``and``, ``or``, ``not`` and parentheses.
+            Conditions are a small part of SQL.
         columns : list of str, optional
             Columns of the payload to return.
         as_table : bool
@@ -864,13 +839,9 @@ class Index:
     def learn(self, queries: Any) -> None:
         """Learn from queries of your own how much effort a recall takes, instead of from stored vectors.
 
-        This helps if your queries are not like the stored vectors. What is learned is stored with the index, and the
-        index learns from the same queries again when it has changed. :meth:`plan` shows what it then does.
-
-        Parameters
-        ----------
-        queries : matrix of shape (n_queries, n_features)
-            Some hundred queries, at least 100, none of them in the index.
+        This helps if your queries are not like the stored vectors. Give some hundred, at least 100, none of them in the
+        index. What is learned is stored with the index, and the index learns from the same queries again when it has
+        changed. :meth:`plan` shows what it then does.
         """
         state = self._open_state()
         matrix = checked_queries(state, queries)[1]
@@ -879,27 +850,22 @@ class Index:
         if len(matrix) < _FEWEST_TO_LEARN:
             raise DataError(f"an index learns from at least {_FEWEST_TO_LEARN} queries, got {len(matrix)}; pass more")
 
-        def change(state: State, _: Folder | None) -> Change:
-            return Change(state.segments, state.next_id, 0, learns=True, queries=matrix)
-
-        self._learned.clear()
         try:
-            self._change(change)
+            self._change(lambda state, _: changes.learned(state, matrix))
         except (StorageError, OSError):  # the folder cannot be written to, so that it is known to this object alone
             known = learn(state, state.hasher.distances[0], matrix)
             self._state = replace(state, knowledge=known, n_changed=0)
 
     def _know(self, state: State, distance: str) -> Knowledge:
         """What a state knows about itself: stored for the default distance, learned now for others and kept here."""
-        if distance == state.hasher.distances[0] and state.knowledge is not None:
-            return state.knowledge
+        stored: Knowledge | None = state.knowledge
+        if distance == state.hasher.distances[0] and stored is not None:
+            return stored
         with self._learning:
-            live = {segment.label: segment.n_live for segment in state.segments}
-            hasher, before, known = self._learned.get(distance, (None, {}, None))
-            changed = sum(abs(before.get(label, 0) - live.get(label, 0)) for label in before.keys() | live.keys())
-            if hasher is not state.hasher or changed > CHANGED_SHARE * known.n:
-                known = learn(state, distance, None if state.knowledge is None else state.knowledge.own_queries)
-                self._learned[distance] = state.hasher, live, known
+            hasher, before, known = self._learned.get(distance, (None, None, None))
+            if hasher is not state.hasher or before is not stored:  # which is learned again when a tenth has changed
+                known = learn(state, distance, None if stored is None else stored.own_queries)
+                self._learned[distance] = state.hasher, stored, known
             return known
 
     def _plan(
@@ -936,22 +902,6 @@ if hasattr(os, "register_at_fork"):
 def _without_lists(codes: Codes, hasher: Hasher) -> Codes:
     """Codes as ``Index.hasher`` makes them."""
     return hasher.split(codes)[0] if isinstance(hasher, PartitionedHasher) else codes
-
-
-def _reported(parts: Iterator[Part], progress: Progress, total: int) -> Iterator[Part]:
-    """Yield the same parts, and report how many vectors have passed."""
-    done = 0
-    for part in parts:
-        done += len(part.ids)
-        yield part
-        progress("encoded", done, total)
-
-
-def own_codes(n_bits: SupportsIndex, bitorder: BitOrder) -> OwnCodes:
-    """The hasher of codes that were made elsewhere, after a check of its parameters."""
-    hasher = OwnCodes(as_count("n_bits", n_bits), bitorder=bitorder)
-    check_parameters(hasher, hasher._limits)
-    return hasher
 
 
 def _microseconds(state: State, plan: Plan) -> float:
