@@ -1,5 +1,6 @@
 """The documentation as a site: it builds without a warning, and loads nothing from elsewhere."""
 
+import html
 import importlib
 import os
 import re
@@ -74,6 +75,13 @@ def test_every_public_name_is_in_the_reference(site):
         names = {name.rpartition(".")[2] for name in shown}
         missing += [f"{package}.{name}" for name in module.__all__ if name not in names | NOT_LISTED]
     assert missing == []
+
+
+def test_the_reference_lists_the_parameters_of_methods(site):
+    page = html.unescape(re.sub(r"<[^>]+>", "", (site / "api" / "hashers.html").read_text(encoding="utf-8")))
+    text = " ".join(page.split())
+    assert "ITQ(n_bits=64, *, random_state=None, n_iter=50)" in text
+    assert re.search(r"n_iter \(int, default: 50 ?\) – Iterations", text)
 
 
 def test_docstrings_show_no_markup_of_another_language(site):

@@ -1,8 +1,10 @@
 """The registry of methods, with a hasher that is defined in this file and that everything else finds by its name."""
 
+import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,8 +16,18 @@ import autojacobin
 from autojacobin import DataError, FormatError
 from autojacobin.cli import app
 from autojacobin.figures import METHOD_STYLES, MethodStyle, draw_recall
-from autojacobin.hashers import LinearHasher, Method, Tensor, find_method, methods, persistence, registry
-from autojacobin.hashers.parameters import Number, Whole
+from autojacobin.hashers import (
+    LinearHasher,
+    Method,
+    OwnCodes,
+    PartitionedHasher,
+    Tensor,
+    find_method,
+    methods,
+    persistence,
+    registry,
+)
+from autojacobin.hashers.parameters import Number, parameter
 from autojacobin.reproduction import Settings, reproduce
 from autojacobin.reproduction.trials import EVERY, every_method, make_hasher
 from tests.hashers.methods import digits
@@ -30,15 +42,12 @@ OTHERS = (
 )  # compared by their bits, but not in the paper
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Quantiles(LinearHasher):
     """Bit j says whether feature j, modulo the number of features, is above one of its quantiles."""
 
-    _limits: ClassVar = {"n_bits": Whole(1), "share": Number(0, 1)}
+    share: float = parameter(0.5, Number(0, 1), "Share of the points below it.")
     _tensors: ClassVar = {"normals_": Tensor("f", ("n_bits", "n_features")), "quantiles_": Tensor("f", ("n_bits",))}
-
-    def __init__(self, n_bits=64, *, share=0.5):
-        self.n_bits = n_bits
-        self.share = share
 
     def _fit(self, X, rng):
         features = np.arange(self.n_bits) % X.shape[1]
@@ -54,6 +63,14 @@ def own_registry(monkeypatch):
     """Undo what a test registers."""
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
     monkeypatch.setattr(persistence, "_CLASSES", dict(persistence._CLASSES))
+
+
+@pytest.mark.parametrize("hasher", [*{each.hasher for each in methods()}, OwnCodes, PartitionedHasher, Quantiles])
+def test_a_docstring_lists_all_parameters_and_what_is_learned(hasher):
+    listed = re.findall(r"^ *(\w+) : .*\n {4,}\S", hasher.__doc__, flags=re.MULTILINE)
+    described = () if hasher is Quantiles else hasher._tensors
+    assert {*hasher._parameters(), *described} <= set(listed)
+    assert len(listed) == len(set(listed))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from autojacobin.core.vectors import as_floats, check_finite, float_blocks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.learning import NO_BLOCK, Learner, non_empty
 from autojacobin.hashers.parameters import check_parameters
-from autojacobin.hashers.persistence import Tensor, model_bytes
+from autojacobin.hashers.persistence import model_bytes
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.queries import DistanceTerms, Projection
 
@@ -29,7 +29,7 @@ _CODES_PER_BLOCK = 2**11  # unpacked at once
 class Hasher(Learner):
     """Base of all methods: turns vectors into binary codes of ``n_bits`` bits.
 
-    A method defines ``_fit`` and ``_projector``, declares the limits of its parameters in ``_limits`` and the shapes of
+    A method defines ``_fit`` and ``_projector``, declares its parameters as fields of a dataclass and the shapes of
     what it learns in ``_tensors``, and inherits everything else from this class. ``X`` is a matrix with one vector per
     row: an array of any real dtype, a memory map, a data frame, a CuPy array, a PyTorch tensor, or an iterator of such
     blocks. All computation is in float32, or in float64 if ``X`` is float64.
@@ -43,7 +43,6 @@ class Hasher(Learner):
     """What it was trained for, one of ``METRICS``; None if it is not known, as after a plain :meth:`fit`."""
     radius_: float = 0.0
     """The radius of that metric, if it is the inner product."""
-    _tensors: ClassVar[dict[str, Tensor]] = {}
     _wraps_hasher: ClassVar[bool] = False  # as the parameter ``hasher``, fitted as ``hasher_``
 
     # What a method has to define

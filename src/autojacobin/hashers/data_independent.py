@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,32 +15,17 @@ from autojacobin.core.linear_algebra import mean_row, random_rotation
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers.base import Hasher, LinearHasher
-from autojacobin.hashers.parameters import Bits, Choice, Limit, OrNone, Seed
+from autojacobin.hashers.parameters import Bits, Choice, Limit, OrNone, Seed, parameter
 from autojacobin.hashers.persistence import Tensor
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LSH(LinearHasher):
     """Random hyperplanes: ``bit_j = [w_j · (x − μ) ≥ 0]`` with w_j drawn from a standard normal.
 
     Of the hyperplanes, only the mean μ depends on the data. Two vectors that form an angle θ, seen from μ, differ in
-    each bit with probability θ/π.
-
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes; may exceed the number of features.
-    center : bool, default=True
-        Whether the hyperplanes pass through the mean of the training data. In the original method they pass through the
-        origin (``False``), which loses about 0.13 m-Recall on SIFT, where no number is negative.
-    random_state : int, RandomState or None
-        Draws the hyperplanes.
-
-    Attributes
-    ----------
-    weights_ : array of shape (n_bits, n_features)
-        Normals of the hyperplanes.
-    mean_ : array of shape (n_features,)
-        Point through which they pass.
+    each bit with probability θ/π. In the original method, the hyperplanes pass through the origin (``center=False``).
+    That loses about 0.13 m-Recall on SIFT, where no number is negative.
 
     References
     ----------
@@ -47,18 +33,17 @@ class LSH(LinearHasher):
     STOC 1998. M. Charikar, "Similarity estimation techniques from rounding algorithms", STOC 2002.
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "center": Choice(True, False), "random_state": Seed()}
+    center: bool = parameter(
+        True, Choice(True, False), "Whether the hyperplanes pass through the mean, not the origin."
+    )
+    random_state: Any = parameter(None, Seed(), "Draws the hyperplanes.")
+
     _tensors: ClassVar[dict[str, Tensor]] = {
-        "weights_": Tensor("f", ("n_bits", "n_features")),
-        "mean_": Tensor("f", ("n_features",)),
+        "weights_": Tensor("f", ("n_bits", "n_features"), "Normals of the hyperplanes."),
+        "mean_": Tensor("f", ("n_features",), "Point through which they pass."),
     }
     _fewest_points: ClassVar[int] = 1
     _learns_from_all: ClassVar[bool] = True
-
-    def __init__(self, n_bits: int = 64, *, center: bool = True, random_state: Any = None) -> None:
-        self.n_bits = n_bits
-        self.center = center
-        self.random_state = random_state
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         self.weights_ = rng.standard_normal((self.n_bits, X.shape[1])).astype(X.dtype)

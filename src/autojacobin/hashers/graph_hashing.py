@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from autojacobin.core.linear_algebra import coordinates, corners, mean_row, principal_frame, squared_distances
 from autojacobin.core.parallel import one_blas_thread, scipy_linalg
 from autojacobin.hashers.base import Hasher
-from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
+from autojacobin.hashers.parameters import Seed, Whole, parameter
 from autojacobin.hashers.persistence import Tensor
 
 
@@ -26,41 +27,19 @@ class SpectralHashing(Hasher):
 
     The method is deterministic, so there is no ``random_state``.
 
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes; may exceed the number of features.
-
-    Attributes
-    ----------
-    mean_ : array of shape (n_features,)
-        Mean of the training data.
-    components_ : array of shape (min(n_bits, n_features), n_features)
-        Principal directions.
-    lower_, range_ : arrays of shape (min(n_bits, n_features),)
-        The box: a and b − a along each direction.
-    axis_ : array of int, shape (n_bits,)
-        Principal direction of each bit.
-    mode_ : array of int, shape (n_bits,)
-        Number of half-waves m of each bit.
-
     References
     ----------
     Y. Weiss, A. Torralba and R. Fergus, "Spectral hashing", NIPS 2008.
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits()}
     _tensors: ClassVar[dict[str, Tensor]] = {
-        "mean_": Tensor("f", ("n_features",)),
-        "components_": Tensor("f", ("n_components", "n_features")),
-        "lower_": Tensor("f", ("n_components",)),
-        "range_": Tensor("f", ("n_components",)),
-        "axis_": Tensor("i", ("n_bits",)),
-        "mode_": Tensor("i", ("n_bits",)),
+        "mean_": Tensor("f", ("n_features",), "Mean of the training data."),
+        "components_": Tensor("f", ("n_components", "n_features"), "Principal directions, at most ``n_bits``."),
+        "lower_": Tensor("f", ("n_components",), "The box: a along each direction."),
+        "range_": Tensor("f", ("n_components",), "The box: b − a along each direction."),
+        "axis_": Tensor("i", ("n_bits",), "Principal direction of each bit."),
+        "mode_": Tensor("i", ("n_bits",), "Number of half-waves m of each bit."),
     }
-
-    def __init__(self, n_bits: int = 64) -> None:
-        self.n_bits = n_bits
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:  # noqa: ARG002
         self.mean_ = mean_row(X)
@@ -106,6 +85,7 @@ def _smoothest_waves(ranges: Any, n_bits: int) -> tuple[npt.NDArray[np.int64], n
 _RIDGE = 1e-6  # of the mean eigenvalue
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SGH(Hasher):
     """Scalable graph hashing: inner products of codes follow the similarity of all pairs of points.
 
@@ -126,49 +106,22 @@ class SGH(Hasher):
     where R is what the bits so far leave of n_bits S. A second round learns each bit once more, given all others, in
     random order.
 
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes; may exceed the number of features.
-    n_anchors : int, default=300
-        Number of points a_j, or all training points where they are fewer.
-    random_state : int, RandomState or None
-        Draws the points a_j and the order of the second round.
-
-    Attributes
-    ----------
-    mean_ : array of shape (n_features,)
-        Mean of the training data.
-    anchors_ : array of shape (n_anchors, n_features)
-        The points a_j, centred and divided by ``scale_``.
-    scale_ : float
-        Largest norm of a centred training point.
-    width_ : float
-        δ.
-    kernel_mean_ : array of shape (n_anchors,)
-        Mean of the kernel over the training points.
-    weights_ : array of shape (n_bits, n_anchors)
-        W.
-
     References
     ----------
     Q.-Y. Jiang and W.-J. Li, "Scalable graph hashing with feature transformation", IJCAI 2015.
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_anchors": Whole(1), "random_state": Seed()}
-    _tensors: ClassVar[dict[str, Tensor]] = {
-        "mean_": Tensor("f", ("n_features",)),
-        "anchors_": Tensor("f", ("anchors", "n_features")),
-        "scale_": Tensor("f"),
-        "width_": Tensor("f"),
-        "kernel_mean_": Tensor("f", ("anchors",)),
-        "weights_": Tensor("f", ("n_bits", "anchors")),
-    }
+    n_anchors: int = parameter(300, Whole(1), "Number of points a_j, or all training points where they are fewer.")
+    random_state: Any = parameter(None, Seed(), "Draws the points a_j and the order of the second round.")
 
-    def __init__(self, n_bits: int = 64, *, n_anchors: int = 300, random_state: Any = None) -> None:
-        self.n_bits = n_bits
-        self.n_anchors = n_anchors
-        self.random_state = random_state
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "mean_": Tensor("f", ("n_features",), "Mean of the training data."),
+        "anchors_": Tensor("f", ("anchors", "n_features"), "The points a_j, centred and divided by ``scale_``."),
+        "scale_": Tensor("f", (), "Largest norm of a centred training point."),
+        "width_": Tensor("f", (), "δ."),
+        "kernel_mean_": Tensor("f", ("anchors",), "Mean of the kernel over the training points."),
+        "weights_": Tensor("f", ("n_bits", "anchors"), "W."),
+    }
 
     @one_blas_thread()
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:

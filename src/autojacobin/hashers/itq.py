@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,70 +20,39 @@ from autojacobin.core.linear_algebra import (
 from autojacobin.core.parallel import map_points, one_blas_thread
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.learning import warn_caller
-from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Seed, Whole, parameter
 from autojacobin.hashers.persistence import Tensor
 
 _NUMBERS_PER_TASK = 2**17
 
 
-class ITQ(LinearHasher):
-    """PCA, then the rotation that brings the points closest to the corners of a cube.
+@dataclass(eq=False, repr=False)
+class PCARotation(LinearHasher):
+    """PCA, then a random rotation: where ITQ starts.
 
-    With V the centred data in its ``n_bits`` leading principal directions, ITQ minimises the quantisation error
+    The principal directions carry very different amounts of variance, but each of them gets one bit. A random rotation
+    spreads the variance over all bits.
 
-        Q(B, R) = ‖B − V R‖²,   B ∈ {−1, 1}, R orthogonal,
-
-    alternately over B and R: B = sign(V R) for a fixed R, then R = U W' from the SVD V'B = U S W' for a fixed B.
-
-    ``decode`` rotates the corners back and adds the mean: x ≈ μ + a R's. The cube of the method has corners at ±1
-    whatever the units of the data, so its size a is fitted to them by least squares: a = mean |V R|.
-
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes; at most the number of features.
-    n_iter : int, default=50
-        Iterations.
-    random_state : int, RandomState or None
-        Draws the initial rotation.
-
-    Attributes
-    ----------
-    weights_ : array of shape (n_bits, n_features)
-        Orthonormal normals of the hyperplanes.
-    mean_ : array of shape (n_features,)
-        Mean of the training data.
-    scale_ : float
-        a, half the length of an edge of the cube that codes are decoded to.
-    quantization_error_ : array of shape (n_iter,)
-        Q / (n · n_bits) at each iteration; it never increases.
+    ``decode`` rotates the corners of a cube back and adds the mean: x ≈ μ + a R's. The cube of the method has corners
+    at ±1 whatever the units of the data, so its size a is fitted to them by least squares: with V the coordinates of
+    the centred data in the principal directions, a = mean |V R|.
 
     References
     ----------
-    Y. Gong and S. Lazebnik, "Iterative quantization: a Procrustean approach to learning binary codes", CVPR 2011.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import ITQ
-    >>> X = load_digits().data
-    >>> ITQ(n_bits=32, random_state=0).fit(X).encode(X)
-    Codes(1797 codes of 32 bits)
+    H. Jégou, M. Douze, C. Schmid and P. Pérez, "Aggregating local descriptors into a compact image representation",
+    CVPR 2010. It is the baseline PCA-RR of Gong and Lazebnik, CVPR 2011.
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}
+    n_bits: int = parameter(64, Bits(), "Length of the codes; at most the number of features.")
+    _: KW_ONLY
+    random_state: Any = parameter(None, Seed(), "Draws the initial rotation.")
+
     _tensors: ClassVar[dict[str, Tensor]] = {
-        "weights_": Tensor("f", ("n_bits", "n_features")),
-        "mean_": Tensor("f", ("n_features",)),
-        "scale_": Tensor("f"),
-        "quantization_error_": Tensor("f", ("iterations",), power=2),
+        "weights_": Tensor("f", ("n_bits", "n_features"), "Orthonormal normals of the hyperplanes."),
+        "mean_": Tensor("f", ("n_features",), "Mean of the training data."),
+        "scale_": Tensor("f", (), "a, half the length of an edge of the cube that codes are decoded to."),
     }
     _more_bits_than_features: ClassVar[bool] = False
-
-    def __init__(self, n_bits: int = 64, *, n_iter: int = 50, random_state: Any = None) -> None:
-        self.n_bits = n_bits
-        self.n_iter = n_iter
-        self.random_state = random_state
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         if len(X) <= self.n_bits:
@@ -99,38 +69,46 @@ class ITQ(LinearHasher):
         self.scale_ = float(np.abs(V @ rotation).mean())
 
     def _rotation(self, V: Any, rng: np.random.RandomState) -> Any:
-        rotation, self.quantization_error_ = itq_rotation(V, self.n_iter, rng)
-        return rotation
+        return itq_rotation(V, 0, rng)[0]
 
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.weights_ * self.scale_, self.mean_
 
 
-class PCARotation(ITQ):
-    """PCA, then a random rotation: where ITQ starts.
+@dataclass(eq=False, repr=False, kw_only=True)
+class ITQ(PCARotation):
+    """PCA, then the rotation that brings the points closest to the corners of a cube.
 
-    The principal directions carry very different amounts of variance, but each of them gets one bit. A random rotation
-    spreads the variance over all bits.
+    With V the centred data in its ``n_bits`` leading principal directions, ITQ minimises the quantisation error
 
-    Parameters and attributes are as in :class:`ITQ`, without those of the iterations.
+        Q(B, R) = ‖B − V R‖²,   B ∈ {−1, 1}, R orthogonal,
+
+    alternately over B and R: B = sign(V R) for a fixed R, then R = U W' from the SVD V'B = U S W' for a fixed B. Codes
+    are decoded as in :class:`PCARotation`.
 
     References
     ----------
-    H. Jégou, M. Douze, C. Schmid and P. Pérez, "Aggregating local descriptors into a compact image representation",
-    CVPR 2010. It is the baseline PCA-RR of Gong and Lazebnik, CVPR 2011.
+    Y. Gong and S. Lazebnik, "Iterative quantization: a Procrustean approach to learning binary codes", CVPR 2011.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from autojacobin import ITQ
+    >>> X = load_digits().data
+    >>> ITQ(n_bits=32, random_state=0).fit(X).encode(X)
+    Codes(1797 codes of 32 bits)
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "random_state": Seed()}
+    n_iter: int = parameter(50, Whole(1, 10**6), "Iterations.")
+
     _tensors: ClassVar[dict[str, Tensor]] = {
-        name: tensor for name, tensor in ITQ._tensors.items() if name != "quantization_error_"
+        **PCARotation._tensors,
+        "quantization_error_": Tensor("f", ("n_iter",), "Q / (n · n_bits) of each turn; it never increases.", power=2),
     }
 
-    def __init__(self, n_bits: int = 64, *, random_state: Any = None) -> None:
-        self.n_bits = n_bits
-        self.random_state = random_state
-
     def _rotation(self, V: Any, rng: np.random.RandomState) -> Any:
-        return itq_rotation(V, 0, rng)[0]
+        rotation, self.quantization_error_ = itq_rotation(V, self.n_iter, rng)
+        return rotation
 
 
 @one_blas_thread()

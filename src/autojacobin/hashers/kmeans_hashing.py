@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import scipy  # which loads its parts when they are used
 from autojacobin.core.linear_algebra import centre, corners, nearest_frame, principal_frame, random_rotation
 from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
 from autojacobin.hashers.base import LinearHasher
-from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Seed, Whole, parameter
 from autojacobin.hashers.persistence import Tensor
 
 _NUMBERS_PER_TASK = 2**19
@@ -24,6 +25,7 @@ _LEAST_VARIANCE = 1e-2
 _GOLDEN = 0.6180339887498949
 
 
+@dataclass(eq=False, repr=False)
 class OKMeans(LinearHasher):
     """k-means whose 2^n_bits centres are the corners of a box, rotated and shifted to fit the data.
 
@@ -34,44 +36,23 @@ class OKMeans(LinearHasher):
     alternately over b, s, R and μ. Each step is solved exactly: b = sign(R'(x − μ)); s = mean |R'(x − μ)|; R = U W'
     from the SVD of Σ (x − μ)(s ∘ b)'; μ = mean of x − R (s ∘ b). ``decode`` gives the centre μ + R (s ∘ b) of a code.
 
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes; at most the number of features.
-    n_iter : int, default=100
-        Iterations.
-    random_state : int, RandomState or None
-        Draws the initial rotation of the PCA frame.
-
-    Attributes
-    ----------
-    weights_ : array of shape (n_bits, n_features)
-        R': orthonormal normals of the hyperplanes.
-    mean_ : array of shape (n_features,)
-        μ, through which all hyperplanes pass.
-    scales_ : array of shape (n_bits,)
-        s, half the length of each edge of the box.
-    quantization_error_ : array of shape (n_iter,)
-        E / n at each iteration; it never increases.
-
     References
     ----------
     M. Norouzi and D. Fleet, "Cartesian k-means", CVPR 2013.
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}
+    n_bits: int = parameter(64, Bits(), "Length of the codes; at most the number of features.")
+    _: KW_ONLY
+    n_iter: int = parameter(100, Whole(1, 10**6), "Iterations.")
+    random_state: Any = parameter(None, Seed(), "Draws the initial rotation of the PCA frame.")
+
     _tensors: ClassVar[dict[str, Tensor]] = {
-        "weights_": Tensor("f", ("n_bits", "n_features")),
-        "mean_": Tensor("f", ("n_features",)),
-        "scales_": Tensor("f", ("n_bits",)),
-        "quantization_error_": Tensor("f", ("iterations",), power=2),
+        "weights_": Tensor("f", ("n_bits", "n_features"), "R': orthonormal normals of the hyperplanes."),
+        "mean_": Tensor("f", ("n_features",), "μ, through which all hyperplanes pass."),
+        "scales_": Tensor("f", ("n_bits",), "s, half the length of each edge of the box."),
+        "quantization_error_": Tensor("f", ("n_iter",), "E / n at each iteration; it never increases.", power=2),
     }
     _more_bits_than_features: ClassVar[bool] = False
-
-    def __init__(self, n_bits: int = 64, *, n_iter: int = 100, random_state: Any = None) -> None:
-        self.n_bits = n_bits
-        self.n_iter = n_iter
-        self.random_state = random_state
 
     @one_blas_thread()
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
@@ -137,6 +118,7 @@ class _Signs:
         self.products += ((changes.T @ X) if few else (changes.toarray().T @ X)).T
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NOKMeans(LinearHasher):
     """k-means whose 2^n_bits centres are the corners of a parallelepiped; the hyperplanes need not be orthogonal.
 
@@ -157,46 +139,23 @@ class NOKMeans(LinearHasher):
     So E never increases. A hyperplane that nearly equals another one, or has a normal along which the data hardly
     vary, is rejected, because it adds nothing to the code. ``decode`` gives the centre m + C b of a code.
 
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes; may exceed the number of features.
-    n_iter : int, default=50
-        Iterations.
-    random_state : int, RandomState or None
-        Draws the initial rotation of the PCA frame.
-
-    Attributes
-    ----------
-    weights_ : array of shape (n_bits, n_features)
-        w: unit normals of the hyperplanes.
-    offsets_ : array of shape (n_bits,)
-        −t: the projection is ``weights_ @ x + offsets_``, the signed distance to each hyperplane.
-    mean_ : array of shape (n_features,)
-        m, the centre of the parallelepiped.
-    edges_ : array of shape (n_bits, n_features)
-        C': half of each edge.
-    quantization_error_ : array of shape (n_iter + 1,)
-        E / n before the first iteration and after each; it never increases.
-
     References
     ----------
     X. Fu, B. McCane, S. Mills and M. Albert, "NOKMeans: Non-orthogonal k-means hashing", ACCV 2014.
     """
 
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(1, 10**6), "random_state": Seed()}
-    _tensors: ClassVar[dict[str, Tensor]] = {
-        "weights_": Tensor("f", ("n_bits", "n_features")),
-        "offsets_": Tensor("f", ("n_bits",)),
-        "mean_": Tensor("f", ("n_features",)),
-        "edges_": Tensor("f", ("n_bits", "n_features")),
-        "quantization_error_": Tensor("f", ("iterations",), power=2),
-    }
+    n_iter: int = parameter(50, Whole(1, 10**6), "Iterations.")
+    random_state: Any = parameter(None, Seed(), "Draws the initial rotation of the PCA frame.")
 
-    def __init__(self, n_bits: int = 64, *, n_iter: int = 50, random_state: Any = None) -> None:
-        self.n_bits = n_bits
-        self.n_iter = n_iter
-        self.random_state = random_state
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "weights_": Tensor("f", ("n_bits", "n_features"), "w: unit normals of the hyperplanes."),
+        "offsets_": Tensor(
+            "f", ("n_bits",), "−t: ``weights_ @ x + offsets_`` is the signed distance to each hyperplane."
+        ),
+        "mean_": Tensor("f", ("n_features",), "m, the centre of the parallelepiped."),
+        "edges_": Tensor("f", ("n_bits", "n_features"), "C': half of each edge."),
+        "quantization_error_": Tensor("f", ("n_iter + 1",), "E / n at the start and after each iteration.", power=2),
+    }
 
     @one_blas_thread()  # many products of a matrix with a vector, which several threads would only slow down
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:

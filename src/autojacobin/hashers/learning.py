@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import Field, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
@@ -18,7 +19,8 @@ from autojacobin.core.progress import printed_progress
 from autojacobin.core.sampling import as_random_state, sample_of_blocks, sampled_rows
 from autojacobin.core.vectors import as_floats, as_matrix, check_size, float_blocks
 from autojacobin.errors import DataError
-from autojacobin.hashers.parameters import Bits, Limit, check_parameters
+from autojacobin.hashers.parameters import Bits, Limit, check_parameters, parameter, with_sections
+from autojacobin.hashers.persistence import Tensor
 from autojacobin.search.arguments import as_count
 
 if TYPE_CHECKING:
@@ -156,16 +158,33 @@ class Estimator:
         return f"{type(self).__name__}({', '.join(given)})"
 
 
+@dataclass(eq=False, repr=False)
 class Learner(Estimator):
     """The part of a method that learns. A method defines ``_fit``."""
 
-    n_bits: int
-    random_state: Any
+    n_bits: int = parameter(64, Bits(), "Length of the codes; may exceed the number of features.")
 
     _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits()}
+    _tensors: ClassVar[dict[str, Tensor]] = {}
     _fewest_points: ClassVar[int] = 2
     _more_bits_than_features: ClassVar[bool] = True
     _learns_from_all: ClassVar[bool] = False  # rows of an array in memory, unless the caller says otherwise
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Collect the limits of the parameters, and list parameters and learned attributes in the docstring."""
+        super().__init_subclass__(**options)
+        own = {name: of for name, of in vars(cls).items() if isinstance(of, Field)}
+        if own:
+            cls._limits = {**cls._limits, **{name: of.metadata["limit"] for name, of in own.items()}}
+        if cls.__doc__ is None or "__init__" in vars(cls):
+            return
+        parameters = [
+            (name, f"{of.metadata['limit'].kind}, default={of.default!r}", of.metadata["meaning"])
+            for name, of in {**cls.__dataclass_fields__, **own}.items()
+            if "limit" in of.metadata
+        ]
+        learned = [(name, str(tensor), tensor.meaning) for name, tensor in cls._tensors.items() if tensor.meaning]
+        cls.__doc__ = with_sections(cls.__doc__, {"Parameters": parameters, "Attributes": learned})
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         """Learn from finite floats, shape (n, D), and set the attributes named in ``_tensors``."""

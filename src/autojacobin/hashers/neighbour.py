@@ -16,7 +16,7 @@ from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.itq import itq_rotation
 from autojacobin.hashers.model_selection import ChoosesSettings, behind, held_out_score, split
 from autojacobin.hashers.neighbour_embedding import Weights, draw_batches, train
-from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrAuto, OrNone, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Callback, Choice, Number, OrAuto, OrNone, Seed, Whole, parameter
 from autojacobin.hashers.persistence import Tensor
 
 # What is tried, from the one that moves farthest from ITQ to the one that stays closest to it.
@@ -58,40 +58,6 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
     If the best pair leads ITQ by two standard errors, it is trained for ``n_steps`` steps on all points. The result is
     delivered unless it is worse on the held-out points. Otherwise, and with fewer than 500 points, ITQ is delivered.
 
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes. If it exceeds the number of features, the training starts from several rotations of ITQ.
-    decorrelation : float or "auto", default="auto"
-        Weight δ of the correlations between bits. ``"auto"`` is the value of a pair that is chosen.
-    pull : float or "auto", default="auto"
-        Weight ρ of the pull towards ITQ.
-    n_neighbors : int, default=10
-        k, the neighbour within a batch of 1,000 points whose distance sets the scale of P.
-    n_steps : int, default=500
-        Steps of the training.
-    selection_k : int, default=2
-        True neighbours per query in the m-Recall by which candidates are compared. Few, because the index will hold
-        many more points than the training set, and its neighbours will be nearer.
-    random_state : int, RandomState or None
-        Draws the initial rotation, the held-out points and the batches.
-    device : {"cpu", "cuda"}, default="cpu"
-        Where to train. ``"cuda"`` needs CuPy.
-    progress : callable, optional
-        Called as ``progress(stage, done, total)`` during the training.
-
-    Attributes
-    ----------
-    weights_ : array of shape (n_bits, n_features)
-        Normals of the hyperplanes.
-    offsets_ : array of shape (n_bits,)
-        Bit j of x is 1 where ``weights_[j] @ x + offsets_[j] >= 0``.
-    decoder_, mean_ : arrays of shape (n_bits, n_features) and (n_features,)
-        A code s of −1 and 1 is decoded to ``mean_ + decoder_.T @ s``, fitted to the training points by least squares.
-    search_results_ : dict of arrays
-        What was compared: ``decorrelation`` and ``pull`` (NaN for ITQ), ``n_steps``, ``m_recall`` of the held-out
-        queries, and ``chosen``, which is 1 for what was delivered. Only if something was chosen.
-
     References
     ----------
     G. Hinton and S. Roweis, "Stochastic neighbor embedding", NIPS 2002. R. Salakhutdinov and G. Hinton, "Learning a
@@ -112,34 +78,40 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
     ['decorrelation', 'n_steps', 'pull']
     """
 
-    n_bits: int = 64
+    n_bits: int = parameter(
+        64, Bits(), "Length of the codes; beyond the features, several rotations of ITQ are a start."
+    )
     _: KW_ONLY
-    decorrelation: float | str = "auto"
-    pull: float | str = "auto"
-    n_neighbors: int = 10
-    n_steps: int = 500
-    selection_k: int = 2
-    random_state: Any = None
-    device: str = "cpu"
-    progress: Progress | None = None
+    decorrelation: float | str = parameter("auto", OrAuto(Number(0)), "Weight δ of the correlations between bits.")
+    pull: float | str = parameter("auto", OrAuto(Number(0)), "Weight ρ of the pull towards ITQ.")
+    n_neighbors: int = parameter(10, Whole(1), "k: the distance of this neighbour in a batch sets the scale of P.")
+    n_steps: int = parameter(500, Whole(0, 10**6), "Steps of the training.")
+    selection_k: int = parameter(
+        2,
+        Whole(1),
+        "True neighbours per query in the m-Recall by which candidates are compared. Few, because the index will hold "
+        "many more points than the training set, and its neighbours will be nearer.",
+    )
+    random_state: Any = parameter(None, Seed(), "Draws the initial rotation, the held-out points and the batches.")
+    device: str = parameter("cpu", Choice("cpu", "cuda"), "Where to train; ``'cuda'`` needs CuPy.")
+    progress: Progress | None = parameter(None, OrNone(Callback()), "Called as ``progress(stage, done, total)``.")
 
-    _limits: ClassVar[dict[str, Limit]] = {
-        "n_bits": Bits(),
-        "decorrelation": OrAuto(Number(0)),
-        "pull": OrAuto(Number(0)),
-        "n_neighbors": Whole(1),
-        "n_steps": Whole(0, 10**6),
-        "selection_k": Whole(1),
-        "random_state": Seed(),
-        "device": Choice("cpu", "cuda"),
-        "progress": OrNone(Callback()),
-    }
     _tensors: ClassVar[dict[str, Tensor]] = {
-        "weights_": Tensor("f", ("n_bits", "n_features")),
-        "offsets_": Tensor("f", ("n_bits",)),
-        "decoder_": Tensor("f", ("n_bits", "n_features")),
-        "mean_": Tensor("f", ("n_features",)),
-        "search_results_": Tensor("f", ("tried",), columns=True, optional=True, required=_RESULTS),
+        "weights_": Tensor("f", ("n_bits", "n_features"), "Normals of the hyperplanes."),
+        "offsets_": Tensor("f", ("n_bits",), "Bit j of x is 1 where ``weights_[j] @ x + offsets_[j] >= 0``."),
+        "decoder_": Tensor(
+            "f", ("n_bits", "n_features"), "C, fitted by least squares: a code s is decoded to m + C's."
+        ),
+        "mean_": Tensor("f", ("n_features",), "m."),
+        "search_results_": Tensor(
+            "f",
+            ("tried",),
+            "What was compared: ``decorrelation`` and ``pull`` (NaN for ITQ), ``n_steps``, ``m_recall`` of the "
+            "held-out queries, and ``chosen``, which is 1 for what was delivered. Only if something was chosen.",
+            columns=True,
+            optional=True,
+            required=_RESULTS,
+        ),
     }
 
     @property

@@ -81,7 +81,7 @@ def _check_registered(hasher: Any) -> None:
 
 @dataclass(frozen=True)
 class Tensor:
-    """Kind of number (``"f"`` or ``"i"``) and shape of a learned array.
+    """Kind of number (``"f"`` or ``"i"``), shape and meaning of a learned array.
 
     A name in the shape stands for ``n_bits``, ``n_features``, or any length that is the same wherever it occurs.
     ``columns=True``: the attribute is a table, a dict of arrays of this shape, each of either kind or of words
@@ -93,10 +93,17 @@ class Tensor:
 
     kind: str
     shape: tuple[str, ...] = ()
+    meaning: str = ""
     columns: bool = False
     optional: bool = False
     required: Mapping[str, str] = field(default_factory=dict)
     power: int = 1
+
+    def __str__(self) -> str:
+        """Give its type, as docstrings do."""
+        number = "int" if self.kind == "i" else "float"
+        shape = f"array of {number}, shape ({', '.join(self.shape)})" if self.shape else number
+        return "dict of arrays" if self.columns else shape
 
 
 def model_bytes(model: Any) -> bytes:

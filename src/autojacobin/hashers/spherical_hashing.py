@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,13 +11,14 @@ import numpy as np
 from autojacobin.core.linear_algebra import mean_row, squared_distances
 from autojacobin.core.parallel import one_blas_thread
 from autojacobin.hashers.base import Hasher
-from autojacobin.hashers.parameters import Bits, Limit, Seed, Whole
+from autojacobin.hashers.parameters import Seed, Whole, parameter
 from autojacobin.hashers.persistence import Tensor
 
 _POINTS_PER_CENTRE = 5
 _MEAN_TOLERANCE, _SPREAD_TOLERANCE = 0.10, 0.15  # of the overlaps, as shares of n / 4
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SphericalHashing(Hasher):
     """Spheres instead of hyperplanes: ``bit_j = [‖x − c_j‖ ≤ r_j]``.
 
@@ -33,44 +35,23 @@ class SphericalHashing(Hasher):
     number of ones that are shared: two vectors inside the same sphere are near each other, and two outside of it need
     not be. ``project`` gives r_j − ‖x − c_j‖.
 
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes; may exceed the number of features.
-    n_iter : int, default=100
-        The most iterations.
-    random_state : int, RandomState or None
-        Draws the points whose means the centres start from.
-
-    Attributes
-    ----------
-    centres_ : array of shape (n_bits, n_features)
-        Centres of the spheres.
-    radii_ : array of shape (n_bits,)
-        Their radii.
-    overlap_error_ : array
-        Mean of |o_ij − n/4| over all pairs, as a share of n/4: at the start, then after each iteration.
-    overlap_spread_ : array
-        Standard deviation of o_ij, in the same way.
-
     References
     ----------
     J.-P. Heo, Y. Lee, J. He, S.-F. Chang and S.-E. Yoon, "Spherical hashing", CVPR 2012.
     """
 
-    distances: ClassVar[tuple[str, ...]] = ("spherical", "hamming", "asymmetric")
-    _limits: ClassVar[dict[str, Limit]] = {"n_bits": Bits(), "n_iter": Whole(0, 10**6), "random_state": Seed()}
-    _tensors: ClassVar[dict[str, Tensor]] = {
-        "centres_": Tensor("f", ("n_bits", "n_features")),
-        "radii_": Tensor("f", ("n_bits",)),
-        "overlap_error_": Tensor("f", ("iterations",)),
-        "overlap_spread_": Tensor("f", ("iterations",)),
-    }
+    n_iter: int = parameter(100, Whole(0, 10**6), "The most iterations.")
+    random_state: Any = parameter(None, Seed(), "Draws the points whose means the centres start from.")
 
-    def __init__(self, n_bits: int = 64, *, n_iter: int = 100, random_state: Any = None) -> None:
-        self.n_bits = n_bits
-        self.n_iter = n_iter
-        self.random_state = random_state
+    distances: ClassVar[tuple[str, ...]] = ("spherical", "hamming", "asymmetric")
+    _tensors: ClassVar[dict[str, Tensor]] = {
+        "centres_": Tensor("f", ("n_bits", "n_features"), "Centres of the spheres."),
+        "radii_": Tensor("f", ("n_bits",), "Their radii."),
+        "overlap_error_": Tensor(
+            "f", ("iterations",), "Mean of |o_ij − n/4| as a share of n/4, at the start and after each iteration."
+        ),
+        "overlap_spread_": Tensor("f", ("iterations",), "Standard deviation of o_ij, in the same way."),
+    }
 
     @one_blas_thread()
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:

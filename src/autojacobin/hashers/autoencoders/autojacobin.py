@@ -24,7 +24,7 @@ from autojacobin.autoencoder import (
 )
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import one_blas_thread
-from autojacobin.hashers.autoencoders.autobin import AutoEncoderHasher, initial_network, possible_inits
+from autojacobin.hashers.autoencoders.autobin import INITS, AutoEncoderHasher, initial_network, possible_inits
 from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.model_selection import (
     ChoosesSettings,
@@ -36,7 +36,7 @@ from autojacobin.hashers.model_selection import (
     select_recipe,
     split,
 )
-from autojacobin.hashers.parameters import Limit, Number, OrAuto, OrNone, Whole
+from autojacobin.hashers.parameters import Choice, Number, OrAuto, OrNone, Whole, parameter
 from autojacobin.hashers.persistence import Tensor
 
 PUBLISHED = Recipe(init="random", alpha=0.1, jacobian_weight=1.0, energy=0.98)
@@ -48,6 +48,7 @@ _ENERGIES = (0.98, 0.8)
 _RESULTS = {"init": "U", "n_epochs": "i", "chosen": "i"} | dict.fromkeys(
     ("alpha", "jacobian_weight", "energy", "m_recall"), "f"
 )
+_SHARE = Number(0, 1, above_low=True)
 _FEWEST_FEATURES_TO_REDUCE = 257  # fewer train fast as they are
 _FEWEST_TO_CHOOSE = 500  # fewer points leave too few queries to compare candidates
 _MOST_TO_CHOOSE = 10_000
@@ -70,89 +71,14 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
     held-out training points. The initial networks are candidates too, so that on held-out points the codes are no
     worse than those of ITQ, OKMeans or NOKMeans. :meth:`as_published` uses the settings of the paper instead.
 
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes; may exceed the number of features.
-    alpha : float or "auto", default="auto"
-        Weight α of the binary term; 0.1 in the paper.
-    epsilon : float, default=1e-4
-        Smoothing ε of its 1-norm.
-    energy : float or "auto", default="auto"
-        Share of the local variance that a tangent space keeps, with at most ``n_bits`` dimensions; 0.98 in the paper.
-    n_neighbors : int, optional
-        Nearest training points, including the point itself, from which a tangent space is estimated; by default
-        ``n_bits`` more than there are features, or directions that ``pca_energy`` keeps. If there are fewer training
-        points, all are used, with a warning.
-    tangent_sample : int or None, default=100_000
-        Search for the neighbours among this many training points, drawn at random. None searches all of them, which
-        takes a time quadratic in their number.
-    batch_size : int or None, default=1000
-        Points per step; None takes the whole set every step.
-    n_epochs : int, default=5
-        Passes over the training set. If settings are chosen, this is the largest number of passes with the Jacobian
-        term; without it, three times as many are tried.
-    jacobian_weight : float or "auto", default="auto"
-        Weight w of the Jacobian term; 1 in the paper. Without the term (0), training takes a fraction of the time.
-    scale : float, default=0.8
-        Largest norm of the training data after scaling; all data are scaled by the same factor.
-    threshold : {"bias", "origin"}, default="bias"
-        ``"bias"`` takes the sign of W1 x + b1, that of the hidden feature. ``"origin"`` takes the sign of W1 x, as
-        printed in the paper; on SIFT it loses about 0.11 m-Recall.
-    init : {"auto", "random", "itq", "okmeans", "nokmeans"}, default="auto"
-        Initial hyperplanes: the PCA frame in a random rotation, as in the paper, or in the rotation of ITQ; or the
-        hyperplanes of OKMeans or NOKMeans.
-    selection_k : int, default=10
-        True neighbours per query in the m-Recall by which candidates are compared; fewer than there are points left
-        to search.
-    selection_depth : int, optional
-        Points retrieved per query in that m-Recall; by default one in a hundred of those searched, and at least twice
-        ``selection_k``. The default suits a search with re-ranking.
-    pca_energy : float or None, default=0.95
-        With more than 256 features, train in the principal directions that keep this share of the variance, at least
-        twice ``n_bits`` of them. The network that results takes all features. None trains on all features, as in the
-        paper; so does ``threshold="origin"``.
-    tol : float, default=0.0
-        Stop after an epoch that reduces the cost by less than this share; 0 runs all epochs.
-    max_seconds : float, optional
-        End the fit after about this time, with the best network so far. The time is checked after each step of
-        training, after each start and while tangent spaces are estimated. A fit that ends early is not repeatable.
-    random_state : int, RandomState or None
-        Draws the held-out points, the rotation and the mini-batches.
-    device : {"cpu", "cuda"}, default="cpu"
-        Where to compute; ``"cuda"`` needs CuPy. Data on a GPU stay there.
-    progress : callable, optional
-        Called as ``progress(stage, done, total)`` during ``fit``; it is not saved with the model.
-
-    Attributes
-    ----------
-    W1_, b1_ : arrays of shape (n_bits, n_features) and (n_bits,)
-        Weights from the (scaled) input to the hidden layer.
-    W2_, b2_ : arrays of shape (n_features, n_bits) and (n_features,)
-        Weights from the hidden layer to the output.
-    scale_ : float
-        Factor by which the data are scaled.
-    hidden_scales_ : array of shape (n_bits,)
-        Value of each hidden unit that its bit stands for, with either sign, when codes are decoded.
-    tangent_rank_ : array of int, shape (n_samples,)
-        Dimension of the tangent space at each training point; only if the network was trained with the Jacobian term.
-        It is −1 for points that no step has used.
-    history_ : dict of arrays
-        Columns with one entry per step: ``epoch``, ``n_points``, ``cost_before`` and ``cost`` of the batch before and
-        after the step, the weighted terms ``reconstruction``, ``jacobian`` and ``binary`` that add up to ``cost``, the
-        ``step`` length, and the number of ``evaluations`` of the objective.
-    search_results_ : dict of arrays
-        Only if settings were chosen. Columns with one entry for each network that was scored: ``init``, ``alpha``,
-        ``jacobian_weight`` and ``energy`` (NaN if not used), ``n_steps`` so far and the ``n_epochs`` that they belong
-        to, the ``m_recall`` of the held-out queries, and ``chosen``, which is 1 for the network that was delivered. If
-        training was repeated on all points, that is the last entry.
-
     Notes
     -----
     A tenth of the training points (up to a quarter in small sets) are held out. If that leaves fewer than nine tenths,
     the best training is repeated on all points, and its result is delivered unless it is worse on those held out. With
     fewer than 500 points, or if they hardly differ, nothing is chosen and the paper's settings are used. With more than
-    10,000, settings are chosen on 10,000 of them, and batches for the last training are drawn from all.
+    10,000, settings are chosen on 10,000 of them, and batches for the last training are drawn from all. ``n_epochs`` is
+    the largest number of passes with the Jacobian term. Without it, passes take a fraction of the time, and three times
+    as many are tried.
 
     References
     ----------
@@ -170,32 +96,61 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
     ['alpha', 'energy', 'init', 'jacobian_weight', 'n_epochs']
     """
 
-    alpha: float | str = "auto"
-    energy: float | str = "auto"
-    n_neighbors: int | None = None
-    tangent_sample: int | None = 100_000
-    jacobian_weight: float | str = "auto"
-    init: str = "auto"
-    selection_k: int = 10
-    selection_depth: int | None = None
-    pca_energy: float | None = 0.95
+    alpha: float | str = parameter("auto", OrAuto(Number(0)), "Weight α of the binary term; 0.1 in the paper.")
+    energy: float | str = parameter(
+        "auto", OrAuto(_SHARE), "Share of the local variance that a tangent space keeps; 0.98 in the paper."
+    )
+    n_neighbors: int | None = parameter(
+        None,
+        OrNone(Whole(2)),
+        "Nearest training points, including the point itself, from which a tangent space is estimated; by default "
+        "``n_bits`` more than there are features, or directions that ``pca_energy`` keeps. If there are fewer training "
+        "points, all are used, with a warning.",
+    )
+    tangent_sample: int | None = parameter(
+        100_000, OrNone(Whole(2)), "Search neighbours among this many training points, drawn at random; None for all."
+    )
+    jacobian_weight: float | str = parameter(
+        "auto", OrAuto(Number(0)), "Weight w of the Jacobian term; 1 in the paper."
+    )
+    init: str = parameter("auto", OrAuto(Choice(*INITS)), "Initial hyperplanes, as in :class:`AutoBin`.")
+    selection_k: int = parameter(
+        10, Whole(1), "True neighbours per query in the m-Recall by which settings are chosen."
+    )
+    selection_depth: int | None = parameter(
+        None,
+        OrNone(Whole(1)),
+        "Points retrieved per query in it; by default one in a hundred of those searched, and at least twice "
+        "``selection_k``. The default suits a search with re-ranking.",
+    )
+    pca_energy: float | None = parameter(
+        0.95,
+        OrNone(_SHARE),
+        "With more than 256 features, train in the principal directions that keep this share of the variance, at least "
+        "twice ``n_bits`` of them. The network that results takes all features. None trains on all features, as in the "
+        "paper; so does ``threshold='origin'``.",
+    )
 
-    _limits: ClassVar[dict[str, Limit]] = {
-        **AutoEncoderHasher._limits,
-        "alpha": OrAuto(AutoEncoderHasher._limits["alpha"]),
-        "init": OrAuto(AutoEncoderHasher._limits["init"]),
-        "energy": OrAuto(Number(0, 1, above_low=True)),
-        "n_neighbors": OrNone(Whole(2)),
-        "tangent_sample": OrNone(Whole(2)),
-        "jacobian_weight": OrAuto(Number(0)),
-        "selection_k": Whole(1),
-        "selection_depth": OrNone(Whole(1)),
-        "pca_energy": OrNone(Number(0, 1, above_low=True)),
-    }
     _tensors: ClassVar[dict[str, Tensor]] = {
         **AutoEncoderHasher._tensors,
-        "tangent_rank_": Tensor("i", ("n_samples",), optional=True),
-        "search_results_": Tensor("f", ("tried",), columns=True, optional=True, required=_RESULTS),
+        "tangent_rank_": Tensor(
+            "i",
+            ("n_samples",),
+            "Dimension of the tangent space at each training point, −1 for points that no step has used; only if the "
+            "network was trained with the Jacobian term.",
+            optional=True,
+        ),
+        "search_results_": Tensor(
+            "f",
+            ("tried",),
+            "Only if settings were chosen. Columns with one entry for each network that was scored: ``init``, "
+            "``alpha``, ``jacobian_weight`` and ``energy`` (NaN if not used), ``n_steps`` so far and the ``n_epochs`` "
+            "that they belong to, the ``m_recall`` of the held-out queries, and ``chosen``, which is 1 for the network "
+            "that was delivered. If training was repeated on all points, that is the last entry.",
+            columns=True,
+            optional=True,
+            required=_RESULTS,
+        ),
     }
 
     @classmethod

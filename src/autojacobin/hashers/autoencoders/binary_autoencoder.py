@@ -15,7 +15,7 @@ from autojacobin.core.linear_algebra import centre, principal_frame, random_rota
 from autojacobin.core.parallel import Progress, map_points, one_blas_thread, slices
 from autojacobin.hashers.autoencoders.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes
 from autojacobin.hashers.base import Hasher, check_fitted
-from autojacobin.hashers.parameters import Bits, Callback, Choice, Limit, Number, OrNone, Seed, Whole
+from autojacobin.hashers.parameters import Bits, Callback, Choice, Number, OrNone, Seed, Whole, parameter
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.search.queries import DistanceTerms, Projection
 
@@ -54,39 +54,6 @@ class BinaryAutoencoder(Hasher):
     2^b levels, whose numbers are the last b of the ``n_bits`` bits; training chooses b. The plain Hamming distance
     between these codes says less than between codes of ITQ.
 
-    Parameters
-    ----------
-    n_bits : int, default=64
-        Length of the codes, with the bits of the level; may exceed the number of features.
-    effort : int, default=4
-        How long to search for a code: ``effort`` flips for each bit, and for 128 bits at most. May be changed after
-        the fit.
-    n_iterations : int, default=30
-        Turns of the training.
-    ridge : float, default=0.001
-        Ridge penalty of the least squares, as a share of the number of training points.
-    random_state : int, RandomState or None
-        Draws the rotation of the principal frame that the codes of the training start from.
-    device : {"cpu", "cuda"}, default="cpu"
-        Where to compute. ``"cuda"`` needs CuPy.
-    progress : callable, optional
-        Called as ``progress("training", done, total)`` after every turn.
-
-    Attributes
-    ----------
-    decoder_ : array of shape (d, n_features)
-        C. The first d = ``n_bits`` − b bits are searched.
-    mean_ : array of shape (n_features,)
-        m.
-    start_ : array of shape (d, d)
-        The search starts from the signs of ``(x − m) @ decoder_.T @ start_``.
-    slope_ : array of shape (n_bits,)
-        The offset of a code is ``offset_ + slope_ @ s`` with s all its bits as −1 and 1.
-    offset_ : float
-        The mean offset.
-    reconstruction_error_ : array of shape (n_iterations,)
-        ‖x − m − C's‖² of the training data at every turn, as a share of their variance.
-
     References
     ----------
     M. Carreira-Perpiñán and R. Raziperchikolaei, "Hashing with binary autoencoders", CVPR 2015. J. Martinez,
@@ -105,33 +72,32 @@ class BinaryAutoencoder(Hasher):
     (1797, 64)
     """
 
-    n_bits: int = 64
+    n_bits: int = parameter(64, Bits(), "Length of the codes, with the bits of the level; may exceed the features.")
     _: KW_ONLY
-    effort: int = 4
-    n_iterations: int = 30
-    ridge: float = 1e-3
-    random_state: Any = None
-    device: str = "cpu"
-    progress: Progress | None = None
+    effort: int = parameter(
+        4, Whole(0, 1_000), "Flips per bit, of 128 bits at most, in the search for a code; may be changed after a fit."
+    )
+    n_iterations: int = parameter(30, Whole(1, 10**6), "Turns of the training.")
+    ridge: float = parameter(1e-3, Number(0), "Ridge penalty of the least squares, as a share of the training points.")
+    random_state: Any = parameter(None, Seed(), "Draws the rotation that the codes of the training start from.")
+    device: str = parameter("cpu", Choice("cpu", "cuda"), "Where to compute; ``'cuda'`` needs CuPy.")
+    progress: Progress | None = parameter(None, OrNone(Callback()), "Called as ``progress('training', done, total)``.")
 
     codes_are_signs: ClassVar[bool] = False
     distances: ClassVar[tuple[str, ...]] = ("decoded", "asymmetric", "hamming")
-    _limits: ClassVar[dict[str, Limit]] = {
-        "n_bits": Bits(),
-        "effort": Whole(0, 1_000),
-        "n_iterations": Whole(1, 10**6),
-        "ridge": Number(0),
-        "random_state": Seed(),
-        "device": Choice("cpu", "cuda"),
-        "progress": OrNone(Callback()),
-    }
     _tensors: ClassVar[dict[str, Tensor]] = {
-        "decoder_": Tensor("f", ("searched", "n_features")),
-        "mean_": Tensor("f", ("n_features",)),
-        "start_": Tensor("f", ("searched", "searched")),
-        "slope_": Tensor("f", ("n_bits",), power=2),
-        "offset_": Tensor("f", power=2),
-        "reconstruction_error_": Tensor("f", ("iterations",)),
+        "decoder_": Tensor("f", ("searched", "n_features"), "C. The first ``n_bits`` − b bits are searched."),
+        "mean_": Tensor("f", ("n_features",), "m."),
+        "start_": Tensor(
+            "f", ("searched", "searched"), "A search starts from the signs of ``(x - mean_) @ decoder_.T @ start_``."
+        ),
+        "slope_": Tensor(
+            "f", ("n_bits",), "The offset of a code is ``offset_ + slope_ @ s``, with all its bits.", power=2
+        ),
+        "offset_": Tensor("f", (), "The mean offset.", power=2),
+        "reconstruction_error_": Tensor(
+            "f", ("n_iterations",), "‖x − m − C's‖² of the training data at every turn, as a share of their variance."
+        ),
     }
 
     def distance_terms(self, X: Any) -> DistanceTerms:

@@ -16,7 +16,7 @@ from autojacobin.errors import DataError
 from autojacobin.hashers.autoencoders.binary_autoencoder import BinaryAutoencoder
 from autojacobin.hashers.base import check_fitted
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.hashers.parameters import Bits, Choice, Limit, OrNone, Whole
+from autojacobin.hashers.parameters import Bits, Choice, OrNone, Whole, parameter
 from autojacobin.hashers.persistence import Tensor
 from autojacobin.search.queries import DistanceTerms
 
@@ -38,30 +38,13 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
 
     with c_l the nearest of the centres. An index over such codes keeps a list of codes for each centre, and a search
     scans the lists whose centres are nearest to the query: a few per cent of all codes. The residual x − c_l is shorter
-    than x, so its code of the same length reconstructs better.
+    than x, so its code of the same length reconstructs better. The other parameters are those of the
+    :class:`BinaryAutoencoder` of the residuals.
 
-    Parameters
-    ----------
-    n_bits : int, default=80
-        Length of the codes: the bits of the residual, of its level, and of the number of the list, for each copy.
-    n_lists : int, optional
-        As in :class:`PartitionedHasher`.
-    copies : {1, 2}
-        With two copies, each vector is in two lists, with a code for each. The second list is one whose residual points
-        elsewhere, so that a query that misses the vector in the first list finds it in the second. (P. Sun and others,
-        "SOAR: improved indexing for approximate nearest neighbor search", NeurIPS 2023.) Fewer lists have to be
-        scanned, and codes take twice the memory.
-    effort, n_iterations, ridge, random_state, device, progress
-        As in :class:`BinaryAutoencoder`.
-
-    Attributes
-    ----------
-    centres_, origin_
-        As in :class:`PartitionedHasher`.
-    grid_ : array of shape (2,)
-        Lowest of 256 equal steps of the offsets of codes in lists, and the step.
-    decoder_, mean_, start_, slope_, offset_, reconstruction_error_
-        As in :class:`BinaryAutoencoder`, for residuals.
+    With two ``copies``, each vector is in two lists, with a code for each. The second list is one whose residual points
+    elsewhere, so that a query that misses the vector in the first list finds it in the second. (P. Sun and others,
+    "SOAR: improved indexing for approximate nearest neighbor search", NeurIPS 2023.) Fewer lists have to be scanned,
+    and codes take twice the memory.
 
     Examples
     --------
@@ -75,23 +58,21 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     array([0, 1, 2])
     """
 
-    n_bits: int = 80
+    n_bits: int = parameter(
+        80,
+        Bits(2),
+        "Length of the codes: the bits of the residual, its level and the number of the list, for each copy.",
+    )
     _: KW_ONLY
-    n_lists: int | None = None
-    copies: int = 1
+    n_lists: int | None = parameter(None, OrNone(Whole(1)), "As in :class:`PartitionedHasher`.")
+    copies: int = parameter(1, Choice(1, 2), "How many lists each vector is in.")
 
     distances: ClassVar[tuple[str, ...]] = ("decoded",)
-    _limits: ClassVar[dict[str, Limit]] = {
-        **BinaryAutoencoder._limits,
-        "n_bits": Bits(2),
-        "n_lists": OrNone(Whole(1)),
-        "copies": Choice(1, 2),
-    }
     _tensors: ClassVar[dict[str, Tensor]] = {
         **BinaryAutoencoder._tensors,
-        "centres_": Tensor("f", ("lists", "n_features")),
-        "origin_": Tensor("f", ("n_features",)),
-        "grid_": Tensor("f", ("ends",), power=2),
+        "centres_": Tensor("f", ("lists", "n_features"), "Centres."),
+        "origin_": Tensor("f", ("n_features",), "Their mean."),
+        "grid_": Tensor("f", ("ends",), "Lowest of 256 equal steps of the offsets of codes, and the step.", power=2),
     }
 
     def decode(self, codes: Codes) -> npt.NDArray[Any]:
