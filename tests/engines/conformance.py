@@ -304,7 +304,11 @@ class Conformance(Suite):
             with self.refused("is empty"):
                 engine.search(codes, 1)
             engine.write(codes, [1, 2, 3, 4])
-            for k, message in ((5, "k must be an integer from 1 to 4"), (0, "from 1 to 4"), (1.5, "got 1.5")):
+            for k, message in (
+                (5, "k must be an integer from 1 to 4"),
+                (0, "k must be an integer of at least 1"),
+                (1.5, "got 1.5"),
+            ):
                 with self.refused(message):
                     engine.search(codes, k)
             with self.refused("queries must be Codes"):

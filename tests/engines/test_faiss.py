@@ -111,7 +111,7 @@ def _written_by_faiss(index, path):
         (lambda path: path.write_bytes(b""), FormatError, "is damaged or holds no binary index of FAISS"),
         (lambda path: path.write_bytes(b"IBM2" + bytes(20)), FormatError, "is damaged"),
         (lambda path: path.write_text("hello, this is no index"), FormatError, "is damaged"),
-        (lambda path: path.mkdir(), StorageError, "cannot be read: Is a directory"),
+        (lambda path: path.mkdir(), StorageError, "codes.faiss: is a directory; check"),
         (
             lambda path: _written_by_faiss(faiss.IndexBinaryFlat(64), path),
             DataError,

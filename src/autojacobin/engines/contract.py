@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar
 
@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes, as_bit_order
+from autojacobin.core.addresses import redacted_address
 from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import as_floats, as_matrix
-from autojacobin.errors import DataError, DataTypeError, StorageError
+from autojacobin.errors import DataError, DataTypeError, StorageError, reason_of
 from autojacobin.index.names import as_ids, as_names, as_new_ids, as_new_names
 from autojacobin.search.arguments import as_candidates, as_count, as_k
 from autojacobin.search.euclidean import rerank
@@ -29,6 +30,9 @@ Hits = tuple[npt.NDArray[Any], Ids]
 """Distances and ids of the codes that were found."""
 
 Self = TypeVar("Self", bound="Engine")
+_ADDRESS = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/?#@]*@)?(?:\[[0-9A-Fa-f:.]+\]|[\w.~%-]*)(?::[0-9]{0,5})?(?:[/?#]|$)"
+)
 
 
 class Engine(ABC):
@@ -57,6 +61,8 @@ class Engine(ABC):
     """The same with its name, and where it is: "the table 'codes' of LanceDB at s3://bucket"."""
     _errors: tuple[type[Exception], ...]
     """What the package of the engine raises."""
+    _remedies: ClassVar[Mapping[str, str]]
+    """What to do about an error, by patterns of its message; the last one fits all."""
 
     def __init__(
         self,
@@ -66,6 +72,7 @@ class Engine(ABC):
         id_kind: IdKind = "integer",
     ) -> None:
         self.n_bits = as_count("n_bits", n_bits)
+        self._n_bytes = -(-self.n_bits // 8)
         self.n_features = None if n_features is None else as_count("n_features", n_features)
         self.bitorder = as_bit_order(bitorder)
         if id_kind not in ("integer", "string"):
@@ -80,8 +87,11 @@ class Engine(ABC):
         """Insert codes, or replace those whose ids exist; all of them or, where possible, none."""
 
     @abstractmethod
-    def _search(self, queries: Codes, k: int) -> Hits:
-        """Find the ``k`` nearest codes of each query, the nearest first."""
+    def _search(self, queries: Codes, k: int, effort: int | None) -> Iterable[Hits]:
+        """Find the ``k`` nearest codes of each query, the nearest first.
+
+        With an effort, which a search of an approximate index takes, there may be fewer.
+        """
 
     @abstractmethod
     def _delete(self, ids: Ids) -> None:
@@ -102,14 +112,14 @@ class Engine(ABC):
         """Number of codes, or ``limit`` if there are more; an engine that counts slowly overrides this."""
         return self._count()
 
-    def _search_vectors(self, queries: Codes, vectors: Floats, k: int, candidates: int) -> Hits:
+    def _search_vectors(self, queries: Codes, vectors: Floats, k: int, candidates: int) -> Iterable[Hits]:
         """Re-rank the ``candidates`` nearest codes; an engine that can re-rank by itself overrides this."""
-        _, ids = self._search(queries, candidates)
+        _, ids = self._stacked(self._search(queries, candidates, None), candidates)
         unique, places = np.unique(ids, return_inverse=True)
         distances, found = rerank(
-            vectors, places.reshape(ids.shape), lambda some: self._values(unique[some], "vector"), k
+            vectors, places.reshape(ids.shape), lambda some: self._values(unique[some], "vector", "re-ranked"), k
         )
-        return distances, unique[found]
+        return zip(distances, unique[found], strict=True)
 
     def _close(self) -> None:  # noqa: B027  # many engines have nothing to release
         """Release files and connections."""
@@ -146,11 +156,7 @@ class Engine(ABC):
         distances, ids : arrays of shape (n_queries, k)
             Hamming distances in ascending order; equal distances in the order of the engine.
         """
-        checked, wanted = self._as_queries(queries, k)
-        if not len(checked):
-            return np.empty((0, wanted), dtype=np.int32), self._id_array([]).reshape(0, wanted)
-        distances, ids = self._search(checked, wanted)
-        return np.asarray(distances, dtype=np.int32), self._id_array(ids)
+        return self._find(queries, k)
 
     def search_vectors(
         self, queries: Codes, vectors: Any, k: SupportsIndex, candidates: SupportsIndex | None = None
@@ -180,26 +186,24 @@ class Engine(ABC):
         rows = self._as_vectors(vectors, len(checked), "queries")
         number = as_candidates(candidates, wanted)
         if rows is None or not len(checked):
-            return np.empty((0, wanted)), self._id_array([]).reshape(0, wanted)
-        distances, ids = self._search_vectors(checked, rows, wanted, min(number, self._count_up_to(number)))
-        return np.asarray(distances, dtype=np.float64), self._id_array(ids)
+            return self._stacked([], wanted, np.float64)
+        number = min(number, self._count_up_to(number))
+        return self._stacked(self._search_vectors(checked, rows, wanted, number), wanted, np.float64)
 
     def delete(self, ids: npt.ArrayLike) -> None:
         """Delete the codes with these ids, all of which must exist."""
         self._check_open()
         wanted = np.unique(self._as_ids(ids))
         if len(wanted):
-            self._check_present(wanted, "deleted")
+            self._fetch_all(wanted, "id", "deleted")
             self._delete(wanted)
 
     def read(self, ids: npt.ArrayLike) -> Codes:
         """Codes with these ids, all of which must exist, in the order of ``ids``."""
         self._check_open()
         wanted = self._as_ids(ids)
-        if not len(wanted):
-            return Codes(np.empty((0, -(-self.n_bits // 8)), dtype=np.uint8), self.n_bits)
-        self._check_present(wanted, "read")
-        return Codes.from_packed(self._values(wanted, "code"), self.n_bits, bitorder=self.bitorder)
+        packed = self._values(wanted, "code", "read") if len(wanted) else np.empty((0, self._n_bytes), dtype=np.uint8)
+        return Codes.from_packed(packed, self.n_bits, bitorder=self.bitorder)
 
     def count(self) -> int:
         """Number of codes."""
@@ -242,9 +246,8 @@ class Engine(ABC):
 
     def _as_queries(self, queries: Any, k: SupportsIndex) -> tuple[Codes, int]:
         self._check_open()
-        checked = self._as_codes(queries, "queries")
-        sensible = isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 1
-        return checked, as_k(k, self._count_up_to(int(k)) if sensible else self._count(), self._noun)
+        checked, wanted = self._as_codes(queries, "queries"), as_count("k", k)
+        return checked, as_k(wanted, self._count_up_to(wanted), self._noun)
 
     def _as_codes(self, codes: Any, name: str) -> Codes:
         if not isinstance(codes, Codes):
@@ -269,32 +272,42 @@ class Engine(ABC):
             floats: Floats = as_floats(as_floats(matrix).astype(np.float32, copy=False))
         return floats
 
-    def _known(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Whether each id exists."""
-        return np.isin(ids, self._id_array(self._fetch(np.unique(ids), "id")[0]))
+    def _fetch_all(self, ids: Ids, column: str, done: str) -> tuple[Ids, Any]:
+        """Fetch unique ids, all of which must exist."""
+        found, values = self._fetch(ids, column)
+        known = self._id_array(found)
+        if len(known) < len(ids):
+            first = np.setdiff1d(ids, known).tolist()[0]
+            raise DataError(
+                f"only ids in {self._noun} can be {done}, got {first!r}, which is not; leave it out, or repeat the "
+                "call if others are deleting"
+            )
+        return known, values
 
-    def _check_present(self, ids: Ids, done: str) -> None:
-        known = self._known(ids)
-        if not known.all():
-            first = ids[~known][0]
-            shown = repr(first) if isinstance(first, str) else first
-            raise DataError(f"only ids in {self._noun} can be {done}, got {shown}, which is not; leave it out")
-
-    def _values(self, ids: Ids, column: str) -> npt.NDArray[Any]:
-        """Values of ids that exist and may repeat, in their order."""
+    def _values(self, ids: Ids, column: str, done: str) -> npt.NDArray[Any]:
+        """Codes or vectors of ids that may repeat, in their order."""
         unique, inverse = np.unique(ids, return_inverse=True)
-        found, values = self._fetch(unique, column)
-        if len(found) != len(unique):
-            raise StorageError(f"{self._noun} lost ids while it was read; read again if it is changing")
+        found, values = self._fetch_all(unique, column, done)
         matrix = np.asarray(values, dtype=np.uint8 if column == "code" else np.float32)
-        return matrix[np.argsort(self._id_array(found))][inverse]
+        return matrix[np.argsort(found)][inverse]
 
-    def _stacked(self, hits: Sequence[Hits], depth: int, dtype: Any = np.int32) -> Hits:
+    def _find(self, queries: Any, k: SupportsIndex, effort: int | None = None) -> Hits:
+        """Search with an effort; queries for which the index gives fewer than ``k`` codes are searched exactly."""
+        checked, wanted = self._as_queries(queries, k)
+        hits = list(self._search(checked, wanted, effort)) if len(checked) else []
+        short = [row for row, (_, ids) in enumerate(hits) if len(ids) < wanted]
+        if short and effort is not None:
+            for row, found in zip(short, self._search(checked[short], wanted, None), strict=True):
+                hits[row] = found
+        return self._stacked(hits, wanted)
+
+    def _stacked(self, hits: Iterable[Hits], depth: int, dtype: Any = np.int32) -> Hits:
         """Hits of several queries as two matrices; a StorageError if a query has fewer than ``depth``."""
-        if any(len(ids) != depth for _, ids in hits):
+        each = list(hits)
+        if any(len(ids) != depth for _, ids in each):
             raise StorageError(f"{self._noun} gave fewer than the {depth} codes it holds; search again if it changes")
-        distances = np.array([distances for distances, _ in hits], dtype=dtype)
-        ids = self._id_array([ids for _, ids in hits])
+        distances = np.array([distances for distances, _ in each], dtype=dtype)
+        ids = self._id_array([ids for _, ids in each])
         return distances.reshape(-1, depth), ids.reshape(-1, depth)
 
     def _check_layout(self, found: str, expected: str, n_bits: int | None, bitorder: str | None) -> None:
@@ -317,17 +330,16 @@ class Engine(ABC):
 
     def _reason(self, error: Exception) -> str:
         """What went wrong in one line without secrets, and how to fix it."""
-        return str(error)
+        return self._with_remedy(reason_of(error))
+
+    def _with_remedy(self, reason: str, details: str = "") -> str:
+        """Add how to fix it to what went wrong, by the first pattern that the reason or its details have."""
+        fitting = (remedy for signs, remedy in self._remedies.items() if re.search(signs, reason + details, re.I))
+        return f"{reason}; {next(fitting)}"
 
     def _check_open(self) -> None:
         if self._closed:
             raise DataError(f"{self._noun} is closed; open it again")
-
-
-def with_remedy(reason: str, remedies: Mapping[str, str], otherwise: str, details: str = "") -> str:
-    """Add how to fix it to what went wrong; ``remedies`` has patterns of such reasons, or of their details."""
-    found = (remedy for signs, remedy in remedies.items() if re.search(signs, reason + details, re.IGNORECASE))
-    return f"{reason}; {next(found, otherwise)}"
 
 
 def check_name(what: str, name: Any, pattern: str, letters: str) -> None:
@@ -337,7 +349,7 @@ def check_name(what: str, name: Any, pattern: str, letters: str) -> None:
 
 
 def as_address(uri: Any, example: str) -> str:
-    """Convert an address, or a path, to text; a DataTypeError with an example if it is neither or empty."""
+    """Convert an address, or a path, to text; an error with an example if it is neither or empty."""
     try:
         address = os.fspath(uri)
     except TypeError:
@@ -345,4 +357,9 @@ def as_address(uri: Any, example: str) -> str:
     if not isinstance(address, str) or not address:
         given = "nothing" if address == "" else type(uri).__name__
         raise DataTypeError(f"uri must be a path or text, got {given}; pass {example}")
+    if "://" in address and not _ADDRESS.match(address):
+        raise DataError(
+            f"uri is not an address, got {redacted_address(address)!r}; pass {example}, with special characters of a "
+            "user name or password percent-encoded"
+        )
     return address

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
@@ -13,7 +13,7 @@ from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.files import atomic_writer
 from autojacobin.core.parallel import Progress, slices
-from autojacobin.datasets.formats.source import as_path
+from autojacobin.datasets.formats.source import as_path, clear_read_errors
 from autojacobin.engines.contract import Engine, Floats, Hits, Ids
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError, import_extra, reason_of
 from autojacobin.hashers import Hasher, LinearHasher, check_fitted
@@ -177,12 +177,11 @@ class FaissEngine(Engine):
         super().__init__(n_bits, bitorder=bitorder)
         self._faiss = _faiss_package()
         self.path = as_path(path)
-        self._width = -(-self.n_bits // 8)
         self._changed = not self.path.exists()
         if self._changed:
             if not self.path.parent.is_dir():
                 raise StorageError(f"{self.path} cannot be made: there is no folder {self.path.parent}; make it first")
-            self._index = self._faiss.IndexBinaryIDMap2(self._faiss.IndexBinaryFlat(8 * self._width))
+            self._index = self._faiss.IndexBinaryIDMap2(self._faiss.IndexBinaryFlat(8 * self._n_bytes))
         else:
             self._index = self._read_file()
             self._check_content(self._index)
@@ -199,15 +198,14 @@ class FaissEngine(Engine):
         self.close()
 
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:  # noqa: ARG002
-        replaced = ids[self._known(ids)]
+        replaced = np.intersect1d(ids, self._all_ids())
         if len(replaced):
             self._index.remove_ids(replaced)
         self._index.add_with_ids(codes.to_packed(self.bitorder), ids)
         self._changed = True
 
-    def _search(self, queries: Codes, k: int) -> Hits:
-        distances, ids = self._index.search(queries.to_packed(self.bitorder), k)
-        return distances, ids
+    def _search(self, queries: Codes, k: int, effort: int | None) -> Iterable[Hits]:  # noqa: ARG002
+        return zip(*self._index.search(queries.to_packed(self.bitorder), k), strict=True)
 
     def _delete(self, ids: Ids) -> None:
         self._index.remove_ids(ids)
@@ -230,15 +228,13 @@ class FaissEngine(Engine):
         """The memory of FAISS with the codes; it is valid until the index changes."""
         flat = self._faiss.downcast_IndexBinary(self._index.index)
         if not self._count():
-            return np.empty((0, self._width), dtype=np.uint8)
-        memory: npt.NDArray[np.uint8] = self._faiss.rev_swig_ptr(flat.xb.data(), self._count() * self._width)
-        return memory.reshape(-1, self._width)
+            return np.empty((0, self._n_bytes), dtype=np.uint8)
+        memory: npt.NDArray[np.uint8] = self._faiss.rev_swig_ptr(flat.xb.data(), self._count() * self._n_bytes)
+        return memory.reshape(-1, self._n_bytes)
 
     def _read_file(self) -> Any:
-        try:
+        with clear_read_errors(self.path):
             self.path.open("rb").close()
-        except OSError as error:
-            raise StorageError(f"{self.path} cannot be read: {error.strerror or error}") from error
         try:
             return self._faiss.read_index_binary(os.fspath(self.path))
         except Exception as error:  # FAISS raises RuntimeError, MemoryError and others for a damaged file
@@ -254,9 +250,9 @@ class FaissEngine(Engine):
                 f"{self.path} holds an {kinds}, expected an IndexBinaryIDMap2 of an IndexBinaryFlat, as to_faiss makes "
                 "it; search it with FAISS itself, or export the codes again with kind='flat'"
             )
-        if index.d != 8 * self._width:
+        if index.d != 8 * self._n_bytes:
             raise DataError(f"{self.path} holds codes of {index.d} bits, expected {self.n_bits}; give their length")
-        padding = 8 * self._width - self.n_bits
+        padding = 8 * self._n_bytes - self.n_bits
         unused = (2**padding - 1) << (8 - padding if self.bitorder == "little" else 0)
         if (self._packed()[:, -1] & unused).any():
             raise DataError(f"{self.path} holds codes of more than {self.n_bits} bits; give their length")

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from inspect import signature
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.parallel import slices
-from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, as_address, check_name, with_remedy
+from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, as_address, check_name
 from autojacobin.errors import DataError, import_extra, shortened
 from autojacobin.search.arguments import as_count
 
-_ADDRESS = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/?#@]*@)?(?:\[[0-9A-Fa-f:.]+\]|[\w.~%-]*)(?::[0-9]{0,5})?(?:[/?#]|$)"
-)
 _BIT_ORDERS = {"little": "least significant first in a byte", "big": "most significant first in a byte"}
 _LONGEST_REASON = 300
 _IDS_PER_REQUEST = 10_000
 _MOST_PROBES = 2**31 - 1
-_REMEDIES = {
-    "permission|denied|read-only|not permitted": "allow reading and writing there, or give another address",
-    "conflict": "others write to the table at the same time; try again",
-    "space": "make room, or give another address",
-}
 
 
 class LanceDB(Engine):
@@ -53,6 +43,12 @@ class LanceDB(Engine):
     """
 
     _noun: ClassVar[str] = "the table"
+    _remedies: ClassVar[Mapping[str, str]] = {
+        "permission|denied|read-only|not permitted": "allow reading and writing there, or give another address",
+        "conflict": "others write to the table at the same time; try again",
+        "space": "make room, or give another address",
+        "": "check the address, and that the table is intact",
+    }
 
     def __init__(
         self,
@@ -66,7 +62,7 @@ class LanceDB(Engine):
     ) -> None:
         super().__init__(n_bits, n_features, bitorder, id_kind)
         check_name("table", table, r"(?!\.\.?$)[A-Za-z0-9_.-]+", "letters, digits, '_', '-' and '.'")
-        self._uri, self.table = _as_uri(uri), table
+        self._uri, self.table = as_address(uri, "a folder, or an address such as s3://bucket"), table
         self._title = f"the table {table!r} of LanceDB at {redacted_address(self._uri)}"
         self._options = None if storage_options is None else dict(storage_options)
         self._table = self._open()
@@ -87,16 +83,7 @@ class LanceDB(Engine):
         probes : int
             Partitions of the index that an approximate search looks into.
         """
-        if not approximate:
-            return super().search(queries, k)
-        partitions = min(as_count("probes", probes), _MOST_PROBES)
-        checked, wanted = self._as_queries(queries, k)
-        hits = []
-        for code in checked.to_packed(self.bitorder):
-            found = self._nearest(code, wanted, partitions)
-            # these partitions may hold fewer than k codes
-            hits.append(found if len(found[0]) == wanted else self._nearest(code, wanted))
-        return self._stacked(hits, wanted)
+        return self._find(queries, k, min(as_count("probes", probes), _MOST_PROBES) if approximate else None)
 
     def create_index(self, partitions: SupportsIndex | None = None) -> None:
         """Index the codes for approximate searches (IVF_FLAT with Hamming distances); an old index is replaced.
@@ -116,12 +103,7 @@ class LanceDB(Engine):
         if not count or (number is not None and number > count):
             raise DataError(f"an index needs a code for each partition, got {count} codes for {number or 1} partitions")
         with self._translated_errors("index"):
-            if "config" in signature(self._table.create_index).parameters:
-                self._table.create_index("code", config=IvfFlat(distance_type="hamming", num_partitions=number))
-            else:  # an older lancedb; newer ones warn about these arguments
-                self._table.create_index(
-                    metric="hamming", vector_column_name="code", index_type="IVF_FLAT", num_partitions=number
-                )
+            self._table.create_index("code", config=IvfFlat(distance_type="hamming", num_partitions=number))
 
     # What the contract requires
 
@@ -135,8 +117,13 @@ class LanceDB(Engine):
         with self._translated_errors("write"):
             self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
-    def _search(self, queries: Codes, k: int) -> Hits:
-        return self._stacked([self._nearest(code, k) for code in queries.to_packed(self.bitorder)], k)
+    def _search(self, queries: Codes, k: int, effort: int | None) -> Iterator[Hits]:
+        for code in queries.to_packed(self.bitorder):
+            with self._translated_errors("search"):
+                query = self._table.search(code, vector_column_name="code").distance_type("hamming")
+                query = query.bypass_vector_index() if effort is None else query.nprobes(effort)
+                found = query.select(["id", "_distance"]).limit(k).to_arrow()
+            yield found["_distance"].to_numpy(), found["id"].to_numpy()
 
     def _delete(self, ids: Ids) -> None:
         with self._translated_errors("delete"):
@@ -190,30 +177,11 @@ class LanceDB(Engine):
         self._check_layout(*columns, int(n_bits) if n_bits.isdecimal() else None, names.get(order or "", order))
         return table
 
-    def _nearest(self, code: npt.NDArray[np.uint8], depth: int, partitions: int | None = None) -> Hits:
-        """Distances and ids of the ``depth`` nearest codes, ties as LanceDB breaks them."""
-        with self._translated_errors("search"):
-            query = self._table.search(code, vector_column_name="code").distance_type("hamming")
-            query = query.bypass_vector_index() if partitions is None else query.nprobes(partitions)
-            found = query.select(["id", "_distance"]).limit(depth).to_arrow()
-        return found["_distance"].to_numpy().astype(np.int32), found["id"].to_numpy()
-
     def _reason(self, error: Exception) -> str:
         # the rest of the line is the location in LanceDB's own source
         reason = re.split(r", (?:location: )?/", (str(error).splitlines() or [""])[0])[0] or type(error).__name__
         keys = tuple((self._options or {}).values())
-        reason = shortened(redacted_message(reason, self._uri, secrets=keys), _LONGEST_REASON)
-        return with_remedy(reason, _REMEDIES, "check the address, and that the table is intact")
-
-
-def _as_uri(uri: Any) -> str:
-    address = as_address(uri, "a folder, or an address such as s3://bucket")
-    if "://" in address and not _ADDRESS.match(address):  # LanceDB would make a folder with this name
-        raise DataError(
-            f"uri is not an address, got {redacted_address(address)!r}; write special characters of a user name or "
-            "password percent-encoded, or pass keys as storage_options"
-        )
-    return address
+        return self._with_remedy(shortened(redacted_message(reason, self._uri, secrets=keys), _LONGEST_REASON))
 
 
 def _fixed_lists(matrix: Any) -> Any:

@@ -7,18 +7,16 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsIndex
-from urllib.parse import urlsplit
 
 import numpy as np
-import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.parallel import slices
-from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, as_address, check_name, with_remedy
+from autojacobin.engines.contract import Distances, Engine, Floats, Hits, Ids, as_address, check_name
 from autojacobin.errors import DataError, DataTypeError, StorageError, import_extra
 from autojacobin.search.arguments import as_count
 
@@ -31,16 +29,6 @@ _SECONDS_TO_CONNECT = 10.0
 _FIRST = {"little": "least", "big": "most"}  # which bit of a byte is the first of the code
 _SCHEMES = ("http://", "https://", "tcp://", "unix:")
 _FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,36}")  # the names that milvus-lite accepts
-_REMEDIES = {
-    "open local milvus failed": "another process has the file open, or it is damaged or not one of Milvus; close it, "
-    "or give another path",
-    "auth check|unauthenticated|permission|privilege": "check the token and what its user may do",
-    "fail connecting|unavailable|deadline": "check that the server runs and that the address is right",
-    "invalid dimension": "Milvus stores codes and vectors of at most 32,768 dimensions; use shorter ones",
-    "multiple vector fields": "vectors with codes need Milvus 2.4 or newer; leave n_features out",
-    "binary|bin_flat": "this Milvus may not store binary vectors; the last milvus-lite that does is 2.5.1",
-    "limit|resource|memory|disk": "give the server more room, or write and ask for less at once",
-}
 _connections: Counter[str] = Counter()  # how many are ours, to each server that we started for a file
 _connections_lock = threading.Lock()
 
@@ -69,6 +57,17 @@ class Milvus(Engine):
     """
 
     _noun: ClassVar[str] = "the collection"
+    _remedies: ClassVar[Mapping[str, str]] = {
+        "open local milvus failed": "another process has the file open, or it is damaged or not one of Milvus; close "
+        "it, or give another path",
+        "auth check|unauthenticated|permission|privilege": "check the token and what its user may do",
+        "fail connecting|unavailable|deadline": "check that the server runs and that the address is right",
+        "invalid dimension": "Milvus stores codes and vectors of at most 32,768 dimensions; use shorter ones",
+        "multiple vector fields": "vectors with codes need Milvus 2.4 or newer; leave n_features out",
+        "binary|bin_flat": "this Milvus may not store binary vectors; the last milvus-lite that does is 2.5.1",
+        "limit|resource|memory|disk": "give the server more room, or write and ask for less at once",
+        "": "the log of the server may say more",
+    }
     _most_hits: ClassVar[int] = 16_384  # the limit of Milvus for one response
 
     def __init__(
@@ -88,7 +87,7 @@ class Milvus(Engine):
         if index is not None and index not in INDEXES:
             raise DataError(f"index must be 'BIN_FLAT' or 'BIN_IVF_FLAT', got {index!r}")
         self.collection, self._timeout = collection, timeout
-        self._fields = {"id": ("INT64", None), "code": ("BINARY_VECTOR", -(-self.n_bits // 8) * 8)}
+        self._fields = {"id": ("INT64", None), "code": ("BINARY_VECTOR", 8 * self._n_bytes)}
         if self.n_features is not None:
             self._fields["vector"] = ("FLOAT_VECTOR", self.n_features)
         if token is not None and not isinstance(token, str):
@@ -127,16 +126,7 @@ class Milvus(Engine):
         probes : int
             Lists that an approximate search looks into.
         """
-        if not approximate:
-            return super().search(queries, k)
-        lists = as_count("probes", probes)
-        checked, wanted = self._as_queries(queries, k)
-        packed = checked.to_packed(self.bitorder)
-        hits = list(self._nearest(packed, wanted, lists))
-        short = [row for row, (_, ids) in enumerate(hits) if len(ids) < wanted]  # their lists hold fewer than k codes
-        for row, found in zip(short, self._nearest(packed[short], wanted), strict=True):
-            hits[row] = found
-        return self._stacked(hits, wanted)
+        return self._find(queries, k, as_count("probes", probes) if approximate else None)
 
     # What the contract requires
 
@@ -144,16 +134,26 @@ class Milvus(Engine):
         packed = codes.to_packed(self.bitorder)
         bytes_per_row = packed.shape[1] + 8 + 4 * (self.n_features or 0)
         for block in slices(len(ids), max(1, _BYTES_PER_REQUEST // bytes_per_row)):
-            entities = [
-                {"id": id, "code": code.tobytes()} for id, code in zip(ids[block].tolist(), packed[block], strict=True)
-            ]
+            columns = [ids[block].tolist(), map(bytes, packed[block])]
             if vectors is not None:
-                for entity, vector in zip(entities, vectors[block], strict=True):
-                    entity["vector"] = vector
-            self._call("upsert", entities)
+                columns.append(vectors[block])
+            self._call("upsert", [dict(zip(self._fields, row, strict=True)) for row in zip(*columns, strict=True)])
 
-    def _search(self, queries: Codes, k: int) -> Hits:
-        return self._stacked(list(self._nearest(queries.to_packed(self.bitorder), k)), k)
+    def _search(self, queries: Codes, k: int, effort: int | None) -> Iterator[Hits]:
+        if k > self._most_hits:
+            raise DataError(f"Milvus finds at most {self._most_hits:,} neighbours, got k or candidates of {k:,}")
+        packed = queries.to_packed(self.bitorder)
+        for block in slices(len(packed), max(1, min(_HITS_PER_REQUEST // k, self._most_hits))):
+            responses = self._call(
+                "search",
+                data=[code.tobytes() for code in packed[block]],
+                anns_field="code",
+                limit=k,
+                # a search of all inverted lists is exact
+                search_params={"metric_type": "HAMMING", "params": {"nprobe": min(effort or self._lists, self._lists)}},
+            )
+            for hits in responses:
+                yield np.array([hit["distance"] for hit in hits]), np.array([hit["id"] for hit in hits])
 
     def _delete(self, ids: Ids) -> None:
         for block in slices(len(ids), _IDS_PER_REQUEST):
@@ -182,22 +182,6 @@ class Milvus(Engine):
             self._file = None
 
     # Requests
-
-    def _nearest(self, packed: npt.NDArray[np.uint8], depth: int, probes: int | None = None) -> Iterator[Hits]:
-        """Distances and ids of the ``depth`` nearest codes of each query."""
-        if depth > self._most_hits:
-            raise DataError(f"Milvus finds at most {self._most_hits:,} neighbours, got k or candidates of {depth:,}")
-        for block in slices(len(packed), max(1, min(_HITS_PER_REQUEST // depth, self._most_hits))):
-            responses = self._call(
-                "search",
-                data=[code.tobytes() for code in packed[block]],
-                anns_field="code",
-                limit=depth,
-                # a search of all inverted lists is exact
-                search_params={"metric_type": "HAMMING", "params": {"nprobe": min(probes or self._lists, self._lists)}},
-            )
-            for hits in responses:
-                yield np.array([hit["distance"] for hit in hits]), np.array([hit["id"] for hit in hits])
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         if method in ("query", "search"):
@@ -257,8 +241,7 @@ class Milvus(Engine):
         causes: list[BaseException] = [error]  # pymilvus reports a wrong password only as a cause
         while (cause := causes[-1].__cause__) is not None and cause not in causes:  # it raises errors from themselves
             causes.append(cause)
-        reason = with_remedy(first, _REMEDIES, "the log of the server may say more", f"{message} {causes}")
-        return redacted_message(reason, self._address, secrets=(self._token,))
+        return redacted_message(self._with_remedy(first, f"{message} {causes}"), self._address, secrets=(self._token,))
 
 
 def _fields(fields: dict[str, tuple[str, int | None]]) -> str:
@@ -268,13 +251,6 @@ def _fields(fields: dict[str, tuple[str, int | None]]) -> str:
 def _as_uri(uri: Any) -> str:
     address = as_address(uri, "'http://localhost:19530' or 'codes.db'")
     if address.lower().startswith(_SCHEMES):
-        try:
-            _ = urlsplit(address).port
-        except ValueError:  # its message may quote a part of a password
-            raise DataError(
-                f"uri is not an address, got {redacted_address(address)!r}, expected a host and a port, with special "
-                "characters of a password percent-encoded; try http://localhost:19530"
-            ) from None
         return address
     path = Path(address).expanduser().absolute()
     if path.suffix != ".db" or not _FILE_NAME.fullmatch(path.name):

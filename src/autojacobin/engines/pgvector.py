@@ -127,18 +127,10 @@ class PgVector(Engine):
         if not approximate:
             if ef_search is not None:
                 raise DataError(f"ef_search is for approximate searches, got {ef_search!r}; pass approximate=True")
-            return super().search(queries, k)
-        checked, wanted = self._as_queries(queries, k)
+            return self._find(queries, k)
         if ef_search is None:
-            effort = min(max(2 * wanted, 100), _LARGEST_EF_SEARCH)
-        else:
-            effort = as_count("ef_search", ef_search, _LARGEST_EF_SEARCH, "its limit")
-        if not self._has_index():
-            raise DataError(f"the table {self.table} has no index for approximate search; call create_index first")
-        if not len(checked):
-            return super().search(checked, wanted)
-        distances, ids = self._search_by_index(checked, wanted, effort)
-        return np.asarray(distances, dtype=np.int32), ids
+            ef_search = min(max(2 * as_count("k", k), 100), _LARGEST_EF_SEARCH)
+        return self._find(queries, k, as_count("ef_search", ef_search, _LARGEST_EF_SEARCH, "its limit"))
 
     def create_index(self, m: SupportsIndex = 16, ef_construction: SupportsIndex = 64) -> None:
         """Make an HNSW index over the codes, for approximate searches; does nothing if there is one.
@@ -159,8 +151,7 @@ class PgVector(Engine):
         effort = as_count("ef_construction", ef_construction, 1000, "the limit of pgvector", least=2 * links)
         if not self._has_index():
             make = "CREATE INDEX ON {table} USING hnsw (code bit_hamming_ops) WITH "
-            with self._locked():
-                self._execute(f"{make}(m = {links:d}, ef_construction = {effort:d})")
+            self._execute(f"{make}(m = {links:d}, ef_construction = {effort:d})")
 
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
         from pgvector import HalfVector, Vector
@@ -184,13 +175,17 @@ class PgVector(Engine):
                     stream.write_row(row)
             self._execute(_REPLACE)
 
-    def _search(self, queries: Codes, k: int) -> Hits:
-        with self._locked():
+    def _search(self, queries: Codes, k: int, effort: int | None) -> list[Hits]:
+        if effort is None:
             return self._hits(_NEAREST, queries, k)
+        if not self._has_index():
+            raise DataError(f"the table {self.table} has no index for approximate search; call create_index first")
+        with self._locked(), self._connection.transaction():
+            self._execute(_SET_EFFORT, (str(effort),))
+            return self._hits(_NEAREST_BY_INDEX, queries, k)
 
-    def _search_vectors(self, queries: Codes, vectors: Floats, k: int, candidates: int) -> Hits:
-        with self._locked():
-            return self._hits(_RERANKED, queries, k, vectors, candidates)
+    def _search_vectors(self, queries: Codes, vectors: Floats, k: int, candidates: int) -> list[Hits]:
+        return self._hits(_RERANKED, queries, k, vectors, candidates)
 
     def _delete(self, ids: Ids) -> None:
         with self._locked(), self._connection.transaction():
@@ -200,7 +195,7 @@ class PgVector(Engine):
 
     def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:
         select = f"SELECT id, {column}::text FROM {{table}} WHERE id = ANY(%s::{{id_type}}[])"
-        rows = self._fetched(select, ids.tolist())
+        rows = self._execute(select, (ids.tolist(),)).fetchall()
         found = [row[0] for row in rows]
         if column == "id":
             return found, []
@@ -208,11 +203,11 @@ class PgVector(Engine):
         return found, Codes.from_bits(digits.reshape(-1, self.n_bits) - ord("0")).to_packed(self.bitorder)
 
     def _count(self) -> int:
-        return int(self._fetched("SELECT count(*) FROM {table}")[0][0])
+        return int(self._execute("SELECT count(*) FROM {table}").fetchone()[0])
 
     def _count_up_to(self, limit: int) -> int:
         count = "SELECT count(*) FROM (SELECT FROM {table} LIMIT %s) AS first"
-        return int(self._fetched(count, min(limit, 2**62))[0][0])
+        return int(self._execute(count, (min(limit, 2**62),)).fetchone()[0])
 
     def _close(self) -> None:
         self._connection.close()
@@ -262,7 +257,8 @@ class PgVector(Engine):
         return _psycopg().sql.SQL(statement).format(**self._parts)
 
     def _execute(self, statement: str, arguments: Any = None) -> Any:
-        return self._connection.execute(self._composed(statement), arguments)
+        with self._locked():
+            return self._connection.execute(self._composed(statement), arguments)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -277,31 +273,19 @@ class PgVector(Engine):
         )
         return f"{'the connection is lost: ' * lost}{_reason(error, self._dsn)}; {remedy}"
 
-    def _fetched(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        with self._locked():
-            rows: list[tuple[Any, ...]] = self._execute(statement, arguments).fetchall()
-        return rows
-
     def _has_index(self) -> bool:
-        return bool(self._fetched(_HAS_INDEX))
+        return bool(self._execute(_HAS_INDEX).fetchall())
 
-    def _hits(self, statement: str, queries: Codes, k: int, vectors: Floats | None = None, candidates: int = 0) -> Hits:
+    def _hits(
+        self, statement: str, queries: Codes, k: int, vectors: Floats | None = None, candidates: int = 0
+    ) -> list[Hits]:
         hits = []
         for row, code in enumerate(_as_bits(queries)):
-            arguments: dict[str, Any] = {"code": code, "k": k}
-            if vectors is not None:
-                arguments |= {"vector": vectors[row].tolist(), "candidates": candidates}
+            vector = None if vectors is None else vectors[row].tolist()
+            arguments = {"code": code, "k": k, "vector": vector, "candidates": candidates}
             found = self._execute(statement, arguments).fetchall()
             hits.append((np.array([distance for distance, _ in found]), self._id_array([id for _, id in found])))
-        return self._stacked(hits, k, np.float64)
-
-    def _search_by_index(self, queries: Codes, k: int, ef_search: int) -> Hits:
-        try:
-            with self._locked(), self._connection.transaction():
-                self._execute(_SET_EFFORT, (str(ef_search),))
-                return self._hits(_NEAREST_BY_INDEX, queries, k)
-        except StorageError:  # an older pgvector stops before it has found k neighbours
-            return self._search(queries, k)
+        return hits
 
 
 def _check_name(table: Any) -> None:

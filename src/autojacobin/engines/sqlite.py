@@ -6,7 +6,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, SupportsIndex
 
@@ -14,20 +14,12 @@ import numpy as np
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.datasets.formats.source import as_path
-from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, check_name, with_remedy
-from autojacobin.errors import import_extra, reason_of
+from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, check_name
+from autojacobin.errors import import_extra
 
 _LAYOUTS = "autojacobin_layout"
 _MOST_BY_INDEX = 256  # sqlite-vec's own search slows down with k; beyond this a sorted scan is faster
 _MILLISECONDS_TO_WAIT = 10_000  # for another process that writes
-_REMEDIES = {
-    "locked|busy": "another program is writing to the file; try again when it is done",
-    "not a database|malformed": "give the path of an intact SQLite database",
-    "unable to open": "check that the folder exists and can be written to",
-    "read-?only": "allow writing to the file and its folder",
-    "full": "make room on the disk, and repeat the call, of which nothing was kept",
-}
-_OTHERWISE = "check that the table is one of sqlite-vec, and repeat the call, of which nothing was kept"
 
 
 class SQLite(Engine):
@@ -49,6 +41,14 @@ class SQLite(Engine):
     """
 
     _noun: ClassVar[str] = "the table"
+    _remedies: ClassVar[Mapping[str, str]] = {
+        "locked|busy": "another program is writing to the file; try again when it is done",
+        "not a database|malformed": "give the path of an intact SQLite database",
+        "unable to open": "check that the folder exists and can be written to",
+        "read-?only": "allow writing to the file and its folder",
+        "full": "make room on the disk, and repeat the call, of which nothing was kept",
+        "": "check that the table is one of sqlite-vec, and repeat the call, of which nothing was kept",
+    }
 
     def __init__(
         self,
@@ -85,19 +85,28 @@ class SQLite(Engine):
     # What the contract requires
 
     def _write(self, codes: Codes, ids: Ids, vectors: Floats | None) -> None:
-        columns, values = ("id, code", "?, vec_bit(?)") if vectors is None else ("id, code, vector", "?, vec_bit(?), ?")
-        rows: list[tuple[Any, ...]] = [
-            (id, code.tobytes()) for id, code in zip(ids.tolist(), codes.to_packed(self.bitorder), strict=True)
-        ]
+        columns, values = "id, code", "?, vec_bit(?)"
+        fields = [ids.tolist(), map(bytes, codes.to_packed(self.bitorder))]
         if vectors is not None:
-            stored = vectors.astype("<f4", copy=False)
-            rows = [(*row, vector.tobytes()) for row, vector in zip(rows, stored, strict=True)]
+            columns, values = f"{columns}, vector", f"{values}, ?"
+            fields.append(map(bytes, vectors.astype("<f4", copy=False)))
         with self._translated_errors("write"), self._transaction():
             self._delete_rows(ids)  # sqlite-vec has no "insert or replace"
-            self._connection.executemany(f"INSERT INTO {self.table}({columns}) VALUES ({values})", rows)
+            self._connection.executemany(
+                f"INSERT INTO {self.table}({columns}) VALUES ({values})", zip(*fields, strict=True)
+            )
 
-    def _search(self, queries: Codes, k: int) -> Hits:
-        return self._stacked([self._nearest(code.tobytes(), k) for code in queries.to_packed(self.bitorder)], k)
+    def _search(self, queries: Codes, k: int, effort: int | None) -> Iterator[Hits]:  # noqa: ARG002
+        if k <= _MOST_BY_INDEX:
+            statement = f"SELECT distance, id FROM {self.table} WHERE code MATCH vec_bit(?) AND k = {k}"
+        else:
+            statement = (
+                f"SELECT vec_distance_hamming(code, vec_bit(?)) AS distance, id FROM {self.table} "
+                f"ORDER BY distance LIMIT {k}"
+            )
+        for code in queries.to_packed(self.bitorder):
+            rows = self._all("search", statement, (code.tobytes(),))
+            yield np.array([row[0] for row in rows]), self._id_array([row[1] for row in rows])
 
     def _delete(self, ids: Ids) -> None:
         with self._translated_errors("delete"), self._transaction():
@@ -123,7 +132,7 @@ class SQLite(Engine):
     def _open(self) -> None:
         """Make the table, or raise a DataError if it has other columns than these codes and vectors need."""
         expected = f"id {'integer' if self.id_kind == 'integer' else 'text'} primary key"
-        expected += f", code bit[{8 * -(-self.n_bits // 8)}]"
+        expected += f", code bit[{8 * self._n_bytes}]"
         if self.n_features is not None:
             expected += f", vector float[{self.n_features}]"
         execute = self._connection.execute
@@ -138,18 +147,6 @@ class SQLite(Engine):
         layout = execute(f"SELECT n_bits, bitorder FROM {_LAYOUTS} WHERE name = ?", (self.table,)).fetchall()
         n_bits, bitorder = layout[0] if layout else (None, None)
         self._check_layout(columns or "no vectors", expected, n_bits, bitorder)
-
-    def _nearest(self, code: bytes, depth: int) -> Hits:
-        """Distances and ids of the ``depth`` nearest codes."""
-        if depth <= _MOST_BY_INDEX:
-            statement = f"SELECT distance, id FROM {self.table} WHERE code MATCH vec_bit(?) AND k = {depth}"
-        else:
-            statement = (
-                f"SELECT vec_distance_hamming(code, vec_bit(?)) AS distance, id FROM {self.table} "
-                f"ORDER BY distance LIMIT {depth}"
-            )
-        rows = self._all("search", statement, (code,))
-        return np.array([row[0] for row in rows], np.int32), self._id_array([row[1] for row in rows])
 
     def _delete_rows(self, ids: Ids) -> None:
         self._connection.executemany(f"DELETE FROM {self.table} WHERE id = ?", ((id,) for id in ids.tolist()))
@@ -170,6 +167,3 @@ class SQLite(Engine):
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-
-    def _reason(self, error: Exception) -> str:
-        return with_remedy(reason_of(error), _REMEDIES, _OTHERWISE)
