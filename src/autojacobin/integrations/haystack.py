@@ -68,7 +68,7 @@ class AutoJacobinDocumentStore:
             if document.embedding is None:
                 raise DataError(f"the document {document.id!r} has no embedding; run an embedder on it first")
         self._store.add(
-            [document.content for document in documents],  # type: ignore[misc]
+            [document.content for document in documents],
             [document.embedding for document in documents],
             [document.meta for document in documents],
             [document.id for document in documents],
@@ -119,7 +119,7 @@ class AutoJacobinEmbeddingRetriever:
         given["document_store"] = AutoJacobinDocumentStore.from_dict(given["document_store"])
         return default_from_dict(cls, data)
 
-    @component.output_types(documents=list[Document])
+    @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
     def run(
         self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
