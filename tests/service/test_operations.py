@@ -66,7 +66,7 @@ def test_waiting_operations_run_together_in_order(served, run):
         for work, answer in zip(works, await asyncio.gather(*found), strict=True):
             expected = served.index.search(work.vectors, work.options.k)
             np.testing.assert_array_equal(answer.arrays[1], expected[1])
-        await asyncio.to_thread(worker.close)
+        await worker.close()
 
     run_async(scenario())
     assert run.together == [[1], [2, 4, 20], [3], [510]]
@@ -86,7 +86,7 @@ def test_a_full_queue_refuses_at_once_and_has_room_again_later(served, run):
         await asyncio.gather(*found)
         assert worker.waiting_vectors == 0
         await worker.submit(searching(served, 1))
-        await asyncio.to_thread(worker.close)
+        await worker.close()
         with pytest.raises(Problem, match="is stopping"):
             worker.submit(searching(served, 1))
 
@@ -105,7 +105,7 @@ def test_what_nobody_waits_for_is_not_run(served, run):
         assert worker.waiting_vectors == 2
         run.let_go.set()
         await kept[1]
-        await asyncio.to_thread(worker.close)
+        await worker.close()
         assert kept[0].cancelled()
 
     run_async(scenario())
@@ -116,7 +116,7 @@ def test_closing_finishes_what_waits(served):
     async def scenario():
         worker = Worker()
         found = [worker.submit(searching(served, n, k=n)) for n in (1, 2, 3)]
-        await asyncio.to_thread(worker.close)
+        await worker.close()
         assert [answer.arrays[1].shape for answer in await asyncio.gather(*found)] == [(1, 1), (2, 2), (3, 3)]
 
     run_async(scenario())
@@ -130,7 +130,7 @@ def test_the_thread_outlives_a_mistake(served, monkeypatch):
             with pytest.raises(ZeroDivisionError):
                 await worker.submit(searching(served, 1))
         answer = await worker.submit(searching(served, 1))
-        await asyncio.to_thread(worker.close)
+        await worker.close()
         return answer.arrays[0].shape
 
     assert run_async(scenario()) == (1, 2)

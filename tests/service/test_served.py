@@ -30,7 +30,8 @@ def test_a_copy_on_a_gpu_is_served_and_follows_its_folder(home, points, monkeypa
     assert registry["index"].search(points[:2], 1)[1].ravel().tolist() == [0, 1]
     with Index.open(home) as writer:
         writer.add(points[100:200])
-    registry.refresh()
+    for one in registry.served.values():
+        one.refresh()
     assert "on a GPU" in repr(registry["index"])
     assert registry["index"].search(points[150:151], 1)[1].tolist() == [[150]]
 
@@ -115,7 +116,8 @@ def test_a_mistake_with_one_index_keeps_no_other_from_its_new_version(home, poin
         return opened(path)
 
     monkeypatch.setattr(Index, "open", forgetful)
-    registry.refresh()
+    for one in registry.served.values():
+        one.refresh()
     assert (len(registry["index"]), len(registry["other"])) == (100, 500)
 
 

@@ -25,7 +25,7 @@ from autojacobin.service.access import Access, Limits, is_write_path
 from autojacobin.service.middleware import Asgi, SecurityMiddleware, problem_app
 from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
 from autojacobin.service.operations import DONE, Change, Operation, Worker
-from autojacobin.service.requests import Received, Requests, client_gone, read_body
+from autojacobin.service.requests import Requests, client_gone, read_body
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE, Problem, Result, busy, hung_up
 from autojacobin.service.served import IndexRegistry
 
@@ -98,14 +98,16 @@ class Service:
             yield
         finally:
             self.stop_waiting()
-            for finish in (self._searches.close, *(writer.shutdown for writer in self._writers.values())):
-                await asyncio.to_thread(finish)
+            await self._searches.close()
+            for writer in self._writers.values():
+                await asyncio.to_thread(writer.shutdown)
 
     def _watch(self) -> None:
         """Warm all indexes up, and then look for new versions from time to time."""
         while not self._stopping.is_set():
             try:
-                (self._registry.refresh if self._ready else self._registry.warm)()
+                for served in self._registry.served.values():
+                    (served.refresh if self._ready else served.warm)()
                 self._ready = not self._stopping.is_set()
             except Exception:  # it may work the next time; until then, the versions in use stay
                 _log.exception("warming the indexes or looking for new versions failed")
@@ -139,37 +141,36 @@ class Service:
         return route
 
     async def _search(self, request: Request) -> Response:
-        received = await self._receive(request)
+        body = await self._receive(request)
         with self._place():
-            operation = self._requests.search(received)
+            operation = self._requests.search(request, body)
             result = await self._run(operation, request.receive)
-            return await _neighbours(operation.served.name, result, raw=received.wants_raw)
+            return await _neighbours(operation.served.name, result, raw=_wants_raw(request))
 
     async def _encode(self, request: Request) -> Response:
-        received = await self._receive(request)
+        body = await self._receive(request)
         with self._place():
-            operation, form = self._requests.encode(received)
+            operation, form = self._requests.encode(request, body)
             result = await self._run(operation, request.receive)
-            return _codes(operation.served.name, result, form, raw=received.wants_raw)
+            return _codes(operation.served.name, result, form, raw=_wants_raw(request))
 
     async def _write(self, request: Request) -> Response:
         """Answer when the write is done, however long that takes: a client who repeats it would write twice."""
         if not is_write_path(request.scope["path"]):  # or nobody has checked the right to write
             raise Problem(404, "not-found", "there is nothing at this address; see /openapi.json")
         served, change = self._requests.find_index(request.path_params["index"]), _CHANGES[request.method]
-        received = await self._receive(request)
+        body = await self._receive(request)
         with self._place():
-            write = self._requests.write(received, served, change)
+            write = self._requests.write(request, body, served, change)
             loop = asyncio.get_running_loop()
             written = await loop.run_in_executor(self._writers[served.name], write)
         self._metrics.count_write(served.name, change, getattr(written, DONE[change]))
         return _json(written)
 
-    async def _receive(self, request: Request) -> Received:
+    async def _receive(self, request: Request) -> bytes:
         """Read a body, if there is room. It takes its place afterwards, so that slow senders keep nobody out."""
         self._check_room()
-        body = await read_body(request, self._limits)
-        return Received(body, dict(request.scope["headers"]), request.scope["query_string"])
+        return await read_body(request, self._limits)
 
     async def _list_indexes(self, _: Request) -> Response:
         limits = {name: getattr(self._limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}
@@ -205,6 +206,12 @@ class Service:
         finally:
             gone.cancel()
             found.cancel()
+
+
+def _wants_raw(request: Request) -> bool:
+    """Whether the client takes raw bytes and does not take JSON."""
+    accepted = request.headers.get("accept", "").lower()
+    return RAW in accepted and JSON not in accepted
 
 
 async def _neighbours(name: str, result: Result, *, raw: bool) -> Response:

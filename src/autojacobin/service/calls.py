@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address
+from autojacobin.core.arrays import to_host
+from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import AutoJacobinError, DataError, StorageError
 from autojacobin.service.access import Access
 from autojacobin.service.responses import JSON, RAW, SHAPE, as_json_value
@@ -128,8 +130,7 @@ class Calls:
             index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes,
             bitorder=bitorder,
         )  # fmt: skip
-        listed = {"among": _as_list(among), "columns": columns if columns is None else list(columns)}
-        filters = _without_none(where=where, **listed)
+        filters = _without_none(where=where, among=_as_list(among), columns=columns)
         if ids is None and not filters:
             matrix = _floats(vectors) if packed is None else packed
             return self._send(_raw_call("/v1/search", options, matrix, _read_neighbours))
@@ -311,14 +312,8 @@ def _refusal(status: int, content: bytes, address: str) -> ServiceError:
 
 
 def _floats(vectors: Any) -> npt.NDArray[np.float32]:
-    try:
-        with np.errstate(over="ignore"):  # what does not fit becomes Inf, which the service refuses
-            matrix: npt.NDArray[np.float32] = np.asarray(vectors, dtype="<f4")
-    except (ValueError, TypeError) as error:
-        raise DataError(f"vectors must be a matrix of numbers, got something else: {error}") from error
-    if matrix.ndim != 2:
-        raise DataError(f"vectors must be a matrix, got {matrix.ndim} dimension(s); reshape one by X.reshape(1, -1)")
-    return matrix
+    with np.errstate(over="ignore"):  # what does not fit becomes Inf, which the service refuses
+        return to_host(as_matrix(vectors, "the service", "vectors")).astype("<f4", copy=False)
 
 
 def _packed(codes: Any, bitorder: BitOrder | None) -> tuple[npt.NDArray[np.uint8], BitOrder | None]:

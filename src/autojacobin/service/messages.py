@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from inspect import cleandoc
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -20,8 +20,6 @@ from autojacobin.search.distances import DISTANCES, distances_of
 from autojacobin.service.access import Limits
 from autojacobin.service.responses import GENERATION, JSON, PROBLEM, RAW, SHAPE, Result, is_missing
 from autojacobin.service.served import width_of
-
-R = TypeVar("R", bound="Request")
 
 Id = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Annotated[str, Meta(min_length=1)]
 IdKind = Literal["integer", "string", "uuid"]
@@ -244,7 +242,7 @@ def _payload_rows(table: Any, missing: npt.NDArray[np.bool_]) -> Iterator[Raw]:
         yield Raw(as_json([None if gone else entry for entry, gone in zip(entries, missing[row], strict=True)]))
 
 
-def limited(kind: type[R], limits: Limits, indexes: Mapping[str, Index]) -> type[R]:
+def limited(kind: type[Request], limits: Limits, indexes: Mapping[str, Index]) -> Any:
     """Give a kind of request whose fields have the limits of a service, and whose description names its indexes."""
     several = Meta(min_length=1, max_length=limits.vectors)
     widths = [width_of(index, "asymmetric") for index in indexes.values()]

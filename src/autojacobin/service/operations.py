@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import operator
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -202,16 +201,11 @@ def write(
     n = len(vectors if vectors is not None else set(ids or ()))
     given: Any = UNSET
     try:
-        with served.writing() as index:
-            if change == "remove":
-                index.remove(ids)
-            elif change == "upsert":
-                index.upsert(vectors, ids, payload)
-            else:
-                with index.exclusive():  # so that no other thread adds before the ids are read
-                    index.add(vectors, ids, payload)
-                    if ids is None:
-                        given = list(range(index.next_id - n, index.next_id))
+        with served.writing() as index, index.exclusive():  # so that no other thread adds before the ids are read
+            arguments = (ids,) if change == "remove" else (vectors, ids, payload)
+            getattr(index, change)(*arguments)
+            if ids is None:
+                given = list(range(index.next_id - n, index.next_id))
         figures = index.info()
     except IndexLockedError as error:
         detail = f"another process is writing to {served.name}; try again when it has finished"
@@ -222,92 +216,79 @@ def write(
 
 
 class Worker:
-    """A thread with a queue of operations; those that wait together with equal keys run in one call.
+    """A queue of operations and the thread that runs them; those that wait together with equal keys run in one call.
 
-    Its futures belong to the event loop that makes it; an operation whose future is cancelled is not begun. ``observe``
-    is called with the vectors and the seconds of each batch.
+    It belongs to one event loop. An operation whose future is cancelled is not begun. ``observe`` is called with the
+    vectors and the seconds of each batch.
     """
 
     def __init__(self, limits: Limits | None = None, observe: Callable[[int, float], None] | None = None) -> None:
         self._limits = limits or Limits()
         self._observe = observe
-        self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Job] = deque()
-        self._changed = threading.Condition()
+        self._waiting: list[_Job] = []
+        self._thread = ThreadPoolExecutor(1, "autojacobin-searches")
+        self._working: asyncio.Task[None] | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="autojacobin-searches", daemon=True)
-        self._thread.start()
 
     @property
     def waiting_vectors(self) -> int:
         """Vectors in the queue, without those of the batch that runs."""
-        return sum(job.n_vectors for job, future in list(self._waiting) if not future.cancelled())
+        return sum(job.n_vectors for job, future in self._waiting if not future.cancelled())
 
     def submit(self, operation: Operation) -> asyncio.Future[Result]:
         """Run an operation, if the queue has room for it."""
-        most = self._limits.waiting_vectors
-        with self._changed:
-            if self._closed:
-                raise busy("the service is stopping and begins nothing new; try again when it is back")
-            waiting = self.waiting_vectors
-            if waiting and waiting + operation.n_vectors > most:
-                raise busy(
-                    f"the queue is full, got {waiting} vectors waiting of at most {most}; try again after the time in "
-                    "Retry-After, or send fewer at once"
-                )
-            future: asyncio.Future[Result] = self._loop.create_future()
-            self._waiting.append((operation, future))
-            self._changed.notify()
+        if self._closed:
+            raise busy("the service is stopping and begins nothing new; try again when it is back")
+        waiting, most = self.waiting_vectors, self._limits.waiting_vectors
+        if waiting and waiting + operation.n_vectors > most:
+            raise busy(
+                f"the queue is full, got {waiting} vectors waiting of at most {most}; try again after the time in "
+                "Retry-After, or send fewer at once"
+            )
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((operation, future))
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
         return future
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Take no more operations, and wait until those in the queue are finished."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._thread.join()
+        self._closed = True
+        if self._working is not None:
+            await self._working
+        self._thread.shutdown()
 
-    def _work(self) -> None:
-        while (jobs := self._next_batch()) is not None:
+    async def _work(self) -> None:
+        while jobs := self._next_batch():
             start, operations = time.perf_counter(), [operation for operation, _ in jobs]
+            run = asyncio.get_running_loop().run_in_executor
             try:
-                results = run_batch(operations, self._limits)
-            except Exception as error:  # the thread has to survive any error
+                results = await run(self._thread, run_batch, operations, self._limits)
+            except Exception as error:  # the others have to run after any error
                 results = [error] * len(jobs)
             if self._observe is not None:
                 self._observe(sum(operation.n_vectors for operation in operations), time.perf_counter() - start)
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits
-                self._loop.call_soon_threadsafe(_deliver, jobs, results)
+            for (_, future), result in zip(jobs, results, strict=True):
+                if future.done():  # nobody waits any more
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
 
-    def _next_batch(self) -> list[_Job] | None:
-        """Wait for jobs, and take the oldest with all that can run with it; None when the queue is closed and empty."""
-        with self._changed:
-            while True:
-                batch: list[_Job] = []
-                others: deque[_Job] = deque()
-                n_vectors = cost = 0
-                for job in self._waiting:
-                    operation, future = job
-                    if future.cancelled():  # nobody waits for it
-                        continue
-                    more, total = n_vectors + operation.n_vectors, cost + operation.cost
-                    small = more <= VECTORS_TOGETHER and total <= self._limits.work
-                    if not batch or (small and operation.key == batch[0][0].key):
-                        batch.append(job)
-                        n_vectors, cost = more, total
-                    else:
-                        others.append(job)
-                self._waiting = others
-                if batch or self._closed:
-                    return batch or None
-                self._changed.wait()
-
-
-def _deliver(jobs: list[_Job], results: list[Result | Exception]) -> None:
-    for (_, future), result in zip(jobs, results, strict=True):
-        if future.done():  # nobody waits any more
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+    def _next_batch(self) -> list[_Job]:
+        """Take the oldest job from the queue, with all that can run with it."""
+        batch, others = list[_Job](), list[_Job]()
+        n_vectors = cost = 0
+        for operation, future in self._waiting:
+            if future.cancelled():  # nobody waits for it
+                continue
+            more, total = n_vectors + operation.n_vectors, cost + operation.cost
+            small = more <= VECTORS_TOGETHER and total <= self._limits.work
+            if not batch or (small and operation.key == batch[0][0].key):
+                batch.append((operation, future))
+                n_vectors, cost = more, total
+            else:
+                others.append((operation, future))
+        self._waiting = others
+        return batch

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -17,19 +17,19 @@ import numpy as np
 import numpy.typing as npt
 from starlette.requests import ClientDisconnect, Request
 
-from autojacobin.codes import BitOrder, Codes
+from autojacobin.codes import Codes
 from autojacobin.core.vectors import check_finite
+from autojacobin.hashers import OwnCodes
 from autojacobin.service import messages
 from autojacobin.service.access import Limits
 from autojacobin.service.operations import Change, Operation, Options, too_much, write
 from autojacobin.service.responses import JSON, RAW, SHAPE, Problem, hung_up, invalid
-from autojacobin.service.served import IndexRegistry, ServedIndex, width_of
+from autojacobin.service.served import IndexRegistry, ServedIndex, takes_codes, width_of
 
-R = TypeVar("R", bound=messages.Request)
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-_SHAPE_KEY = SHAPE.lower().encode()
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
+_RAW_NUMBERS = {"codes": ("u1", "bytes"), "vectors": ("<f4", "little-endian float32 numbers")}
 _USUAL_K = 10
 _DEEPEST = 32  # lists and objects of a payload inside each other
 _TEXTS = ("index", "distance", "encoding", "bitorder")  # in a query string, where other words are read as JSON
@@ -37,20 +37,6 @@ _WORDS = {
     "array": "a list", "bool": "a boolean", "float": "a number", "int": "an integer", "object": "an object",
     "str": "text",
 }  # fmt: skip
-
-
-class Received(NamedTuple):
-    """A request as it came."""
-
-    body: bytes
-    headers: dict[bytes, bytes]
-    query: bytes
-
-    @property
-    def wants_raw(self) -> bool:
-        """Whether the client takes raw bytes and does not take JSON."""
-        accepted = self.headers.get(b"accept", b"").decode("latin-1").lower()
-        return RAW in accepted and JSON not in accepted
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -84,44 +70,40 @@ class Requests:
         self._limits = limits
         self._kinds = {kind: messages.limited(kind, limits, registry) for kind in messages.REQUESTS}
 
-    def search(self, received: Received) -> Operation:
+    def search(self, sent: Request, body: bytes) -> Operation:
         """Read a request for neighbours."""
-        request = self._read(received, messages.SearchRequest, messages.SearchOptions)
+        request = self._read(sent, body, messages.SearchRequest, messages.SearchOptions)
         served = self.find_index(request.index)
-        options = _search_options(request, served, self._limits)
+        kind, ids, among = served.index.id_kind, None, None
         if isinstance(request, messages.SearchRequest):
             ids = request.ids if request.id is None else [request.id]
-            operation = Operation(
-                served,
-                self._rows(request, served, options.distance) if ids is None else None,
-                None if ids is None else as_ids("ids", ids, served.index.id_kind),
-                options,
-                None if request.among is None else _read_among(request.among, served.index.id_kind),
-            )
-        else:
-            rows = self._raw_rows(received, served, options.distance, request.bitorder)
-            operation = Operation(served, rows, None, options)
+            among = None if request.among is None else _read_among(request.among, kind)
+        operation = Operation(
+            served,
+            self._rows(sent, body, request, served) if ids is None else None,
+            None if ids is None else as_ids("ids", ids, kind),
+            _search_options(request, served, self._limits),
+            among,
+        )
         if operation.cost > self._limits.work:
             raise too_much(operation.cost, self._limits.work)
         return operation
 
-    def encode(self, received: Received) -> tuple[Operation, messages.EncodeOptions]:
+    def encode(self, sent: Request, body: bytes) -> tuple[Operation, messages.EncodeOptions]:
         """Read a request for codes, and the form that they have in the response."""
-        request = self._read(received, messages.EncodeRequest, messages.EncodeOptions)
+        request = self._read(sent, body, messages.EncodeRequest, messages.EncodeOptions)
         served = self.find_index(request.index)
-        if served.own_codes is not None:
+        if isinstance(served.index.hasher, OwnCodes):
             raise invalid(f"{served.name} holds codes that were made elsewhere, so it cannot encode vectors")
-        if isinstance(request, messages.EncodeRequest):
-            return Operation(served, _read_matrix(request.vectors, width_of(served.index))), request
-        return Operation(served, self._raw_rows(received, served)), request
+        return Operation(served, self._rows(sent, body, request, served)), request
 
-    def write(self, received: Received, served: ServedIndex, change: Change) -> Callable[[], messages.Written]:
+    def write(self, sent: Request, body: bytes, served: ServedIndex, change: Change) -> Callable[[], messages.Written]:
         """Read vectors or codes to add or to put in the place of others, or ids to remove; give what does it."""
         if change == "remove":
-            ids = self._read(received, messages.RemoveRequest).ids
+            ids = self._read(sent, body, messages.RemoveRequest).ids
             return partial(write, served, change, as_ids("ids", ids, served.index.id_kind))
-        request = self._read(received, messages.AddRequest if change == "add" else messages.UpsertRequest)
-        rows, ids = self._rows(request, served), request.ids
+        request = self._read(sent, body, messages.AddRequest if change == "add" else messages.UpsertRequest)
+        rows, ids = self._rows(sent, body, request, served), request.ids
         known = None if served.index.id_kind == "integer" and not len(served.index) else served.index.id_kind
         if request.id_kind is not None and ids is None:
             raise invalid("id_kind is the kind of the ids, got no ids; send them too, or leave it out")
@@ -142,72 +124,67 @@ class Requests:
             raise Problem(404, "unknown-index", detail)
         return self._registry.served[name]
 
-    def _read(self, received: Received, kind: type[R], options: type[messages.Request] | None = None) -> Any:
+    def _read(self, sent: Request, body: bytes, kind: type[messages.Request], options: Any = None) -> Any:
         """Decode a JSON body; or the query string of a raw body, if the request can have one, as its options."""
-        body, headers, query = received
-        media = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        media = sent.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media == RAW and options is not None:
-            fields = _read_query(query)
+            fields = _read_query(sent.scope["query_string"])
             with _one_sentence(options):
                 return msgspec.convert(fields, self._kinds[options])
         if media != JSON:
             expected = JSON if options is None else f"{JSON} or {RAW}"
             detail = f"Content-Type must be {expected}, got {media[:80] or 'none'!r}; name the kind of body you send"
             raise Problem(415, "unsupported-media-type", detail)
-        if query:
+        if sent.scope["query_string"]:
             raise invalid("a JSON request has all fields in its body, got a query string as well; put it into the body")
-        if _SHAPE_KEY in headers:
+        if SHAPE in sent.headers:
             raise invalid(f"a JSON request takes its shape from the body, got {SHAPE} as well; leave it out")
         with _one_sentence(kind):
             return msgspec.json.decode(body, type=self._kinds[kind])
 
-    def _rows(
-        self, request: messages.SearchRequest | messages.AddRequest, served: ServedIndex, distance: str | None = None
-    ) -> npt.NDArray[Any]:
-        """Read vectors, or codes in the bit order of an index that has no hasher."""
-        own, vectors, codes = served.own_codes, request.vectors, request.codes
-        if own is None and vectors is None:
-            raise invalid(f"{served.name} encodes vectors itself, got codes; send vectors")
-        if distance == "asymmetric" and vectors is None:
-            raise invalid("the asymmetric distance is for real values, got codes; send vectors, a value for each bit")
-        if vectors is not None and (own is None or distance == "asymmetric"):
-            return _read_matrix(vectors, width_of(served.index, distance))
-        if codes is None:
+    def _rows(self, sent: Request, body: bytes, request: Any, served: ServedIndex) -> npt.NDArray[Any]:
+        """Read vectors, or codes in the bit order of an index that has no hasher, from JSON or from a raw body."""
+        index, distance = served.index, getattr(request, "distance", None)
+        codes, width = takes_codes(index, distance), width_of(index, distance)
+        if not hasattr(request, "vectors"):
+            rows = self._raw_rows(sent, body, served.name, width, "codes" if codes else "vectors")
+        elif codes and request.codes is not None:
+            rows = _read_codes(request.codes, request.encoding, width)
+        elif not codes and request.vectors is not None:
+            rows = _read_matrix(request.vectors, width)
+        elif codes:
             raise invalid(
                 f"{served.name} holds codes that were made elsewhere, got vectors; send codes, or search for real "
                 "values, one for each bit, by the distance asymmetric"
             )
-        assert own is not None
-        return _in_order(_read_codes(codes, request.encoding, int(own.n_features_in_)), request.bitorder, served)
+        elif distance == "asymmetric" and isinstance(index.hasher, OwnCodes):
+            raise invalid("the asymmetric distance is for real values, got codes; send vectors, a value for each bit")
+        else:
+            raise invalid(f"{served.name} encodes vectors itself, got codes; send vectors")
+        if isinstance(index.hasher, OwnCodes) and codes:
+            order = index.hasher.bitorder
+            return Codes.from_packed(rows, index.hasher.n_bits, bitorder=request.bitorder or order).to_packed(order)
+        check_finite(rows, argument="vectors")
+        return rows
 
-    def _raw_rows(
-        self, received: Received, served: ServedIndex, distance: str | None = None, bitorder: BitOrder | None = None
-    ) -> npt.NDArray[Any]:
+    def _raw_rows(self, sent: Request, body: bytes, name: str, width: int, what: str) -> npt.NDArray[Any]:
         """Read a raw body. The shape must be given, because two vectors of half the width would pass for one."""
-        own = served.own_codes if distance != "asymmetric" else None
-        what, size = ("codes", 1) if own is not None else ("vectors", 4)
-        width, most = width_of(served.index, distance), self._limits.vectors
-        shape = received.headers.get(_SHAPE_KEY, b"").decode("latin-1")
+        shape, most = sent.headers.get(SHAPE, ""), self._limits.vectors
         form = _SHAPE_FORM.fullmatch(shape)
         if form is None or int(form[2]) != width or not 1 <= int(form[1]) <= most:
             raise invalid(
-                f"a raw body for {served.name} must have the header {SHAPE}: ROWS,{width} with 1 to {most} rows, got "
+                f"a raw body for {name} must have the header {SHAPE}: ROWS,{width} with 1 to {most} rows, got "
                 f"{shape[:80] or 'none'!r}; see /v1/indexes for what is served"
             )
-        rows = int(form[1])
-        if len(received.body) != size * rows * width:
-            unit = "bytes" if own is not None else "little-endian float32 numbers"
+        rows, (dtype, unit) = int(form[1]), _RAW_NUMBERS[what]
+        expected = np.dtype(dtype).itemsize * rows * width
+        if len(body) != expected:
             raise invalid(
-                f"a raw body of {rows} {what} of {width} {unit} must have {size * rows * width} bytes, got "
-                f"{len(received.body)}; send all of the {what}, or the shape that they have"
+                f"a raw body of {rows} {what} of {width} {unit} must have {expected} bytes, got {len(body)}; "
+                f"send all of the {what}, or the shape that they have"
             )
-        if own is not None:
-            packed = np.frombuffer(received.body, dtype=np.uint8).reshape(rows, width)
-            return _in_order(packed, bitorder, served)
         # A copy, because a read-only array is another type to the compiler, which would compile the kernels twice.
-        matrix = np.frombuffer(received.body, dtype="<f4").astype(np.float32, copy=True).reshape(rows, width)
-        check_finite(matrix, argument="vectors")
-        return matrix
+        return np.frombuffer(body, dtype).reshape(rows, width).astype(np.dtype(dtype).newbyteorder("="), copy=True)
 
 
 def as_ids(name: str, ids: list[Any], kind: str | None) -> list[Any]:
@@ -325,10 +302,8 @@ def _read_matrix(vectors: list[list[float]], width: int) -> npt.NDArray[np.float
     for row, vector in enumerate(vectors):
         if len(vector) != width:
             raise invalid(f"vectors[{row}] must be a list of {width} numbers, got a list of {len(vector)}")
-    with np.errstate(over="ignore"):  # what does not fit becomes Inf, which is refused below
-        matrix = np.array(vectors, dtype=np.float64).astype(np.float32)
-    check_finite(matrix, argument="vectors")
-    return matrix
+    with np.errstate(over="ignore"):  # what does not fit becomes Inf, which is refused later
+        return np.array(vectors, dtype=np.float64).astype(np.float32)
 
 
 def _read_codes(codes: list[str], encoding: str, width: int) -> npt.NDArray[np.uint8]:
@@ -343,10 +318,3 @@ def _read_codes(codes: list[str], encoding: str, width: int) -> npt.NDArray[np.u
             raise invalid(f"codes[{row}] must have {width} bytes, got {len(code)}")
         rows.append(code)
     return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, width)
-
-
-def _in_order(packed: npt.NDArray[np.uint8], bitorder: BitOrder | None, served: ServedIndex) -> npt.NDArray[np.uint8]:
-    """Give packed codes in the bit order of an index, which is also the one that they have by default."""
-    own = served.own_codes
-    assert own is not None
-    return Codes.from_packed(packed, own.n_bits, bitorder=bitorder or own.bitorder).to_packed(own.bitorder)

@@ -73,12 +73,6 @@ class ServedIndex:
         index = Index.open(self._path)
         return index if self._device == "cpu" else index.to(self._device)
 
-    @property
-    def own_codes(self) -> OwnCodes | None:
-        """The substitute for a hasher, if the index holds codes that were made elsewhere."""
-        hasher = self.index.hasher
-        return hasher if isinstance(hasher, OwnCodes) else None
-
     @contextmanager
     def writing(self) -> Iterator[Index]:
         """Give the index in use to a block that changes it, one at a time.
@@ -161,16 +155,6 @@ class IndexRegistry(Mapping[str, Index]):
 
     def __len__(self) -> int:
         return len(self.served)
-
-    def warm(self) -> None:
-        """Warm every index."""
-        for served in self.served.values():
-            served.warm()
-
-    def refresh(self) -> None:
-        """Switch to the newest version of every index."""
-        for served in self.served.values():
-            served.refresh()
 
 
 def named_paths(arguments: list[str]) -> dict[str, Path]:
