@@ -7,7 +7,7 @@ import pytest
 from autojacobin.errors import MissingExtraError
 from autojacobin.service import serving
 from autojacobin.service.monitoring import Metrics
-from autojacobin.service.served import IndexRegistry
+from autojacobin.service.served import open_indexes
 
 
 def lines(metrics):
@@ -15,7 +15,7 @@ def lines(metrics):
 
 
 def test_services_in_one_process_count_apart(index):
-    first, second = (Metrics(IndexRegistry({"points": index}), lambda: 3, lambda: 2) for _ in range(2))
+    first, second = (Metrics(open_indexes({"points": index}), lambda: 3, lambda: 2) for _ in range(2))
     first.count_request("/v1/search", 200, 0.02)
     first.count_batch(3, 0.2)
     counted = 'autojacobin_requests_total{endpoint="/v1/search",status="200"} 1.0'
@@ -26,7 +26,7 @@ def test_services_in_one_process_count_apart(index):
 
 
 def test_buckets_gauges_and_indexes_are_written(index):
-    metrics = Metrics(IndexRegistry({"points": index}), lambda: 3, lambda: 2)
+    metrics = Metrics(open_indexes({"points": index}), lambda: 3, lambda: 2)
     metrics.count_request("/v1/search", 200, 0.02)
     metrics.count_batch(3, 0.2)
     written = lines(metrics)

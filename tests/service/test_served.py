@@ -9,7 +9,7 @@ from autojacobin import ITQ, LSH
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.index.index import Index
 from autojacobin.service import Client, Limits, served, serving
-from autojacobin.service.served import IndexRegistry, ServedIndex, named_paths, width_of
+from autojacobin.service.served import ServedIndex, named_paths, open_indexes, width_of
 from tests.search.gpu_kernels import use_fake_cupy
 from tests.service.conftest import WIDTH
 from tests.service.service_process import eventually
@@ -25,15 +25,15 @@ def home(points, tmp_path):
 
 def test_a_copy_on_a_gpu_is_served_and_follows_its_folder(home, points, monkeypatch):
     use_fake_cupy(monkeypatch)
-    registry = IndexRegistry({"index": home}, device="cuda")
-    assert "on a GPU" in repr(registry["index"])
-    assert registry["index"].search(points[:2], 1)[1].ravel().tolist() == [0, 1]
+    indexes = open_indexes({"index": home}, device="cuda")
+    assert "on a GPU" in repr(indexes["index"].index)
+    assert indexes["index"].index.search(points[:2], 1)[1].ravel().tolist() == [0, 1]
     with Index.open(home) as writer:
         writer.add(points[100:200])
-    for one in registry.served.values():
+    for one in indexes.values():
         one.refresh()
-    assert "on a GPU" in repr(registry["index"])
-    assert registry["index"].search(points[150:151], 1)[1].tolist() == [[150]]
+    assert "on a GPU" in repr(indexes["index"].index)
+    assert indexes["index"].index.search(points[150:151], 1)[1].tolist() == [[150]]
 
 
 def test_an_addition_and_a_new_index_are_seen_and_no_search_falls_between(home, points):
@@ -105,7 +105,7 @@ def test_a_broken_version_is_not_served_until_it_is_fixed(home, points):
 def test_a_mistake_with_one_index_keeps_no_other_from_its_new_version(home, points, monkeypatch):
     other = home.parent / "other"
     Index.open(home).save(other)
-    registry, opened = IndexRegistry({"index": home, "other": other}), Index.open
+    indexes, opened = open_indexes({"index": home, "other": other}), Index.open
     for path in (home, other):
         with opened(path) as writer:
             writer.add(points[100:])
@@ -116,9 +116,9 @@ def test_a_mistake_with_one_index_keeps_no_other_from_its_new_version(home, poin
         return opened(path)
 
     monkeypatch.setattr(Index, "open", forgetful)
-    for one in registry.served.values():
+    for one in indexes.values():
         one.refresh()
-    assert (len(registry["index"]), len(registry["other"])) == (100, 500)
+    assert (len(indexes["index"].index), len(indexes["other"].index)) == (100, 500)
 
 
 def test_an_empty_index_can_be_served_and_filled(points, tmp_path):
@@ -132,14 +132,14 @@ def test_an_empty_index_can_be_served_and_filled(points, tmp_path):
 
 def test_what_cannot_be_served_is_reported(home, tmp_path):
     with pytest.raises(DataError, match="there is nothing to serve"):
-        IndexRegistry({})
+        open_indexes({})
     with pytest.raises(DataError, match="the name of an index must be"):
-        IndexRegistry({"../up": home})
+        open_indexes({"../up": home})
     with pytest.raises(StorageError, match="there is no index"):
-        IndexRegistry({"index": tmp_path / "nowhere"})
+        open_indexes({"index": tmp_path / "nowhere"})
     (home / "MANIFEST.json").write_text("{}")
     with pytest.raises(FormatError, match=r"MANIFEST\.json"):
-        IndexRegistry({"index": home})
+        open_indexes({"index": home})
 
 
 def test_names_of_indexes(tmp_path):

@@ -24,6 +24,7 @@ from autojacobin.service.responses import Problem
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
+    from autojacobin.service.served import ServedIndex
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -147,16 +148,12 @@ def _add_module(name: str, done: dict[str, str]) -> None:
     done[name] = f"const module_{name} = (() => {{\n{body}\nreturn {{ {', '.join(exported)} }};\n}})();"
 
 
-def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
+def explorer_routes(indexes: Mapping[str, ServedIndex]) -> list[Any]:
     """Give Starlette routes for the page at ``/``, its files under ``/explorer/`` and what it asks of the indexes.
 
     The page searches through the service's ``POST /v1/search``. Besides, ``GET /explorer/ids?index=NAME`` gives some
-    ids to start from, and ``GET /explorer/codes?index=NAME&id=1&id=2`` codes as hexadecimal digits.
-
-    Parameters
-    ----------
-    indexes : mapping of name to Index
-        Read at every request, so that an index may be replaced in it.
+    ids to start from, and ``GET /explorer/codes?index=NAME&id=1&id=2`` codes as hexadecimal digits. ``indexes`` are
+    those of a service.
     """
     import_extra("starlette.routing", "web", "the explorer page in a service")
     from starlette.concurrency import run_in_threadpool
@@ -178,7 +175,7 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
             if name not in indexes:
                 expected = f"expected one of: {', '.join(indexes)}; see /v1/indexes"
                 raise DataError(f"there is no index {name[:80]!r}, {expected}")
-            return JSONResponse(await run_in_threadpool(read, indexes[name], request.query_params))
+            return JSONResponse(await run_in_threadpool(read, indexes[name].index, request.query_params))
 
         return endpoint
 
@@ -191,10 +188,7 @@ def explorer_routes(indexes: Mapping[str, Index]) -> list[Any]:
 
 
 def page_app(folder: str | os.PathLike[str]) -> Asgi:
-    """Make an ASGI application that serves the files in ``folder``, which may be written later, to this machine alone.
-
-    It does not follow symbolic links out of the folder.
-    """
+    """Make an ASGI application that serves the files in ``folder`` to this machine, and follows no link out of it."""
     import_extra("starlette.routing", "web", WHAT)
     from starlette.routing import Mount
     from starlette.staticfiles import StaticFiles
@@ -212,10 +206,7 @@ def page_app(folder: str | os.PathLike[str]) -> Asgi:
 
 
 def _some_ids(index: Index, _: Any) -> dict[str, Any]:
-    """Give evenly spread ids, names as text.
-
-    For a large index this needs no sorting: they are those of 0, 1, 2, … that it has, or names from its first block.
-    """
+    """Give evenly spread ids, names as text; of a large index those of 0, 1, 2, … that it has, or first names."""
     kind = index.id_kind
     if len(index) <= _QUICK_TO_LIST:
         ids = index.ids.tolist()

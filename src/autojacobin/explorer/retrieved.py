@@ -129,10 +129,7 @@ class Sprite:
 
 
 def make_sprite(patches: Any) -> Sprite:
-    """Lay pictures out in one; each has its brightness stretched from black to white, as in the paper's figures.
-
-    The result is a JPEG, a third of the size of a PNG, unless one of its blocks would span two tiles.
-    """
+    """Lay pictures out in one, each with its brightness stretched from black to white, as in the paper's figures."""
     from autojacobin.reproduction.paper import stretched
 
     tiles = np.stack([_shrunk(tile, _LARGEST_SIDE) for tile in stretched(patches)])
@@ -143,6 +140,7 @@ def make_sprite(patches: Any) -> Sprite:
     sheet[:n] = tiles
     whole = sheet.reshape(rows, columns, *tiles.shape[1:]).swapaxes(1, 2)
     whole = whole.reshape(rows * height, columns * width, *tiles.shape[3:])
+    # a JPEG has a third of the size of a PNG, but its blocks must not span two tiles
     ending = "jpg" if height % _JPEG_BLOCK == width % _JPEG_BLOCK == 0 and height > _JPEG_BLOCK else "png"
     return Sprite(_encoded(whole, ending), ending, columns, rows, width, height)
 

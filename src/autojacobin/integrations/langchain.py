@@ -81,8 +81,6 @@ class AutoJacobinVectorStore(VectorStore):
     def __len__(self) -> int:
         return len(self._store)
 
-    # Changes
-
     def add_texts(
         self,
         texts: Iterable[str],
@@ -107,8 +105,6 @@ class AutoJacobinVectorStore(VectorStore):
     def close(self) -> None:
         """Close the files and release the lock; the store cannot be used afterwards."""
         self._store.close()
-
-    # Reading
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Documents with these ids, in their order; ids that are not in the store are passed over."""
@@ -159,11 +155,8 @@ class AutoJacobinVectorStore(VectorStore):
     def _nearest(
         self, vector: Any, k: int, filter: DocumentFilter | None, words: list[str] | None = None
     ) -> list[Text]:
-        condition: Any = filter
-        if callable(filter):
-            function = filter
-            condition = lambda text: bool(function(_document(text)))  # noqa: E731
-        return self._store.search([vector], k, condition, words=words)[0]
+        passing: Any = (lambda text: filter(_document(text))) if callable(filter) else filter
+        return self._store.search([vector], k, passing, words=words)[0]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return lambda similarity: (1 + similarity) / 2

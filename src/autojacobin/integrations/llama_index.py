@@ -82,8 +82,6 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         """The index; None before the first nodes are added."""
         return self._store.index
 
-    # Changes
-
     def add(self, nodes: Sequence[BaseNode], **_kwargs: Any) -> list[str]:
         """Add nodes with their embeddings, and return their ids."""
         return self._store.add(
@@ -117,8 +115,6 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         if self._store.index is not None:
             self._store.save(persist_path, overwrite=True)
 
-    # Reading
-
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Nodes that have one of these ids and pass the filters."""
         return [_node(text) for text in self._store.get(self._selected(node_ids, filters))]
@@ -139,10 +135,16 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         k = query.similarity_top_k
         fetched = int(kwargs.get("mmr_prefetch_factor", _MMR_FETCHED) * k) if mmr else k
         among = query.node_ids or None  # LlamaIndex gives an empty list for all
-        if query.filters and query.filters.filters and not _is_condition(query.filters):
-            among = self._selected(among, query.filters)
+        conditions: list[dict[str, Any]] = [{_DOCUMENT: {"$in": query.doc_ids}}] if query.doc_ids else []
+        if query.filters and query.filters.filters:
+            if (condition := _as_dict(query.filters)) is None:
+                among = self._selected(among, query.filters)
+            else:
+                conditions.append(condition)
         words = [query.query_str or ""] if hybrid else None
-        found = self._store.search([query.query_embedding], fetched, _as_dict(query), among, words)[0]
+        found = self._store.search(
+            [query.query_embedding], fetched, {"$and": conditions} if conditions else None, among, words
+        )[0]
         if mmr and found:
             found = self._diverse(found, query, kwargs.get("mmr_threshold", query.mmr_threshold))
         return VectorStoreQueryResult(
@@ -165,8 +167,8 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         ids = self._store.ids if node_ids is None else node_ids
         if filters is None or not filters.filters:
             return ids
-        if _is_condition(filters):
-            passing = self._store.matching(_of_filters(filters))
+        if (condition := _as_dict(filters)) is not None:
+            passing = self._store.matching(condition)
         else:
             texts = self._store.get(self._store.ids)
             known = {name for text in texts for name in text.metadata}
@@ -184,28 +186,16 @@ def _node(text: Text) -> BaseNode:
     return metadata_dict_to_node(text.metadata, text=text.text)
 
 
-def _as_dict(query: VectorStoreQuery) -> dict[str, Any]:
-    """What a condition can say of the filters of a query."""
-    parts: list[dict[str, Any]] = [{_DOCUMENT: {"$in": query.doc_ids}}] if query.doc_ids else []
-    if query.filters and _is_condition(query.filters):
-        parts.append(_of_filters(query.filters))
-    return {"$and": parts} if parts else {}
-
-
-def _is_condition(filters: MetadataFilters) -> bool:
-    """Whether filters compare values alone; others look into lists or for parts of a text."""
-    return bool(filters.filters) and all(
-        _is_condition(one) if isinstance(one, MetadataFilters) else one.operator in _OPERATORS
-        for one in filters.filters
-    )
-
-
-def _of_filters(filters: MetadataFilters) -> dict[str, Any]:
-    """Give filters as a dict, as the store takes it."""
-    parts = [
-        _of_filters(one) if isinstance(one, MetadataFilters) else {one.key: {_OPERATORS[one.operator]: one.value}}
-        for one in filters.filters
-    ]
+def _as_dict(filters: MetadataFilters) -> dict[str, Any] | None:
+    """Filters as a dict, as the store takes it; None if one of them looks into lists or for parts of a text."""
+    parts = []
+    for one in filters.filters:
+        if isinstance(one, MetadataFilters):
+            parts.append(_as_dict(one))
+        else:
+            parts.append({one.key: {_OPERATORS[one.operator]: one.value}} if one.operator in _OPERATORS else None)
+    if not parts or None in parts:
+        return None
     if filters.condition == FilterCondition.NOT:
         return {"$not": {"$or": parts}}
     return {"$or" if filters.condition == FilterCondition.OR else "$and": parts}
@@ -213,13 +203,9 @@ def _of_filters(filters: MetadataFilters) -> dict[str, Any]:
 
 def _fields(filters: MetadataFilters) -> set[str]:
     """Fields that must exist, for filters to make sense."""
-    found: set[str] = set()
-    for one in filters.filters:
-        if isinstance(one, MetadataFilters):
-            found |= _fields(one)
-        elif one.operator != FilterOperator.IS_EMPTY:
-            found.add(one.key)
-    return found
+    nested = [_fields(one) for one in filters.filters if isinstance(one, MetadataFilters)]
+    single = [one for one in filters.filters if not isinstance(one, MetadataFilters)]
+    return set().union(*nested, (one.key for one in single if one.operator != FilterOperator.IS_EMPTY))
 
 
 def _passes(filters: MetadataFilters, metadata: Mapping[str, Any]) -> bool:

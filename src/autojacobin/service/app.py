@@ -27,9 +27,9 @@ from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
 from autojacobin.service.operations import DONE, Change, Operation, Worker
 from autojacobin.service.requests import Requests, client_gone, read_body
 from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE, Problem, Result, busy, hung_up
-from autojacobin.service.served import IndexRegistry
+from autojacobin.service.served import ServedIndex, open_indexes
 
-Pages = Callable[[Mapping[str, Index]], list[BaseRoute]]
+Pages = Callable[[Mapping[str, ServedIndex]], list[BaseRoute]]
 
 WATCHER = "autojacobin-watcher"  # the name of the thread that warms indexes up and looks for new versions
 
@@ -50,14 +50,14 @@ class Service:
         pages: Pages | None = None,
         device: str = "cpu",
     ) -> None:
-        self._registry = IndexRegistry(indexes, limits, device)
-        self._requests = Requests(self._registry, limits)
+        self._served = open_indexes(indexes, limits, device)
+        self._requests = Requests(self._served, limits)
         self._limits = limits
         self._poll_seconds = poll_seconds
         self._n_inside = 0
         self._ready, self._stopping = False, threading.Event()
         # one for each index that is written to, so that searches go on
-        self._writers = {name: ThreadPoolExecutor(1, "autojacobin-writer") for name in self._registry}
+        self._writers = {name: ThreadPoolExecutor(1, "autojacobin-writer") for name in self._served}
         self._writable = access.write_token is not None
         routes: list[BaseRoute] = [
             Route("/v1/search", self._search, methods=["POST"]),
@@ -68,11 +68,11 @@ class Service:
             Route("/metrics", self._write_metrics, methods=["GET"]),
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
-            *(self._queued(route) for route in (pages(self._registry) if pages is not None else [])),
+            *(self._queued(route) for route in (pages(self._served) if pages is not None else [])),
         ]
         app = problem_app(routes, hint="see /openapi.json for what there is", lifespan=self._lifespan)
         self._metrics = Metrics(
-            self._registry, n_waiting=lambda: self._searches.waiting_vectors, n_inside=lambda: self._n_inside
+            self._served, n_waiting=lambda: self._searches.waiting_vectors, n_inside=lambda: self._n_inside
         )
         self.app: Asgi = SecurityMiddleware(app, access, self._metrics.count_request)
         if access.origins:
@@ -106,7 +106,7 @@ class Service:
         """Warm all indexes up, and then look for new versions from time to time."""
         while not self._stopping.is_set():
             try:
-                for served in self._registry.served.values():
+                for served in self._served.values():
                     (served.refresh if self._ready else served.warm)()
                 self._ready = not self._stopping.is_set()
             except Exception:  # it may work the next time; until then, the versions in use stay
@@ -174,11 +174,11 @@ class Service:
 
     async def _list_indexes(self, _: Request) -> Response:
         limits = {name: getattr(self._limits, name) for name in ("vectors", "k", "candidates", "work", "body_bytes")}
-        figures = [messages.IndexFigures.of(name, index) for name, index in self._registry.items()]
+        figures = [messages.IndexFigures.of(served.name, served.index) for served in self._served.values()]
         return _json(messages.Indexes(figures, limits))
 
     async def _openapi(self, _: Request) -> Response:
-        return _json(messages.openapi_document(self._registry, self._limits, writable=self._writable))
+        return _json(messages.openapi_document(self._served, self._limits, writable=self._writable))
 
     async def _write_metrics(self, _: Request) -> Response:
         return Response(self._metrics.text(), media_type=MEDIA_TYPE)

@@ -35,10 +35,7 @@ class ServiceError(AutoJacobinError):
 
 @dataclass(frozen=True)
 class Call:
-    """A request, and the function that reads its answer from the body and the headers.
-
-    ``repeatable`` says whether a request whose answer was lost can be sent again.
-    """
+    """A request, what reads its answer from body and headers, and whether a lost answer lets it be sent again."""
 
     method: str
     path: str

@@ -19,7 +19,7 @@ from autojacobin.index.index import Index
 from autojacobin.search.distances import DISTANCES, distances_of
 from autojacobin.service.access import Limits
 from autojacobin.service.responses import GENERATION, JSON, PROBLEM, RAW, SHAPE, Result, is_missing
-from autojacobin.service.served import width_of
+from autojacobin.service.served import ServedIndex, width_of
 
 Id = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Annotated[str, Meta(min_length=1)]
 IdKind = Literal["integer", "string", "uuid"]
@@ -242,10 +242,10 @@ def _payload_rows(table: Any, missing: npt.NDArray[np.bool_]) -> Iterator[Raw]:
         yield Raw(as_json([None if gone else entry for entry, gone in zip(entries, missing[row], strict=True)]))
 
 
-def limited(kind: type[Request], limits: Limits, indexes: Mapping[str, Index]) -> Any:
+def limited(kind: type[Request], limits: Limits, indexes: Mapping[str, ServedIndex]) -> Any:
     """Give a kind of request whose fields have the limits of a service, and whose description names its indexes."""
     several = Meta(min_length=1, max_length=limits.vectors)
-    widths = [width_of(index, "asymmetric") for index in indexes.values()]
+    widths = [width_of(served.index, "asymmetric") for served in indexes.values()]
     width = Meta(extra_json_schema={"minItems": min(widths), "maxItems": max(widths)})
     types: dict[str, Any] = {
         "index": Annotated[str, Meta(extra_json_schema={"enum": list(indexes)})],
@@ -284,7 +284,7 @@ _RAW_NEIGHBOURS = (
 )
 
 
-def openapi_document(indexes: Mapping[str, Index], limits: Limits, *, writable: bool = False) -> dict[str, Any]:
+def openapi_document(indexes: Mapping[str, ServedIndex], limits: Limits, *, writable: bool = False) -> dict[str, Any]:
     """Describe all requests and responses of a service, with its indexes and limits."""
     messages = [limited(kind, limits, indexes) for kind in REQUESTS]
     responses = Neighbours, Encoded, Written, Indexes, Status, Refusal

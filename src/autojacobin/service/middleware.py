@@ -1,8 +1,4 @@
-"""Middleware of the search service and of the explorer's server: access, security headers, problems, metrics.
-
-It is plain ASGI around Starlette, so that refusing a request costs almost no time. An overloaded service needs its time
-for the requests that it accepts.
-"""
+"""Access, security headers, problems and metrics of a server: plain ASGI, so that a refusal costs almost no time."""
 
 from __future__ import annotations
 
@@ -115,11 +111,7 @@ def _endpoint(path: str) -> str:
 
 
 def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[Any], Any] | None = None) -> Asgi:
-    """Make a Starlette application that answers every error with problem+json.
-
-    The client sees no traceback and no path of a file; the log has them. The problem of an unknown path or method ends
-    with ``hint``.
-    """
+    """Make a Starlette application that answers errors with problem+json; ``hint`` ends that of an unknown path."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
 
@@ -149,6 +141,6 @@ async def _on_wrong_request(request: Request, error: Exception) -> Response:
     return await _on_problem(request, problem)
 
 
-async def _on_error(request: Request, _: Exception) -> Response:
+async def _on_error(request: Request, _: Exception) -> Response:  # Starlette raises it again, for the log
     detail = "the service failed, and its log says why; try again, and report it if it happens again"
     return await _on_problem(request, Problem(500, "internal", detail))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 if TYPE_CHECKING:
-    from autojacobin.service.served import IndexRegistry
+    from autojacobin.service.served import ServedIndex
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -21,38 +21,31 @@ _VECTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """Metrics of one service. Each service has its own registry, so that several can run in one process.
+    """Metrics of one service. Each has its own registry, so that several can run in one process."""
 
-    Requests are counted by endpoint and not by path, so that no client can add labels. ``n_waiting`` and ``n_inside``
-    give the number of vectors that wait, and of requests under way that need an index.
-    """
-
-    def __init__(self, indexes: IndexRegistry, n_waiting: Callable[[], int], n_inside: Callable[[], int]) -> None:
+    def __init__(
+        self, indexes: Mapping[str, ServedIndex], n_waiting: Callable[[], int], n_inside: Callable[[], int]
+    ) -> None:
         self._registry = registry = CollectorRegistry()
         self._indexes = indexes
         registry.register(self)
         counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
-        seconds = partial(histogram, buckets=_SECONDS)
         self._requests = counter("autojacobin_requests_total", "Answered requests.", ["endpoint", "status"])
-        self._request_seconds = seconds(
-            "autojacobin_request_seconds",
-            "Time from the head of a request to the last byte of its answer.",
-            ["endpoint"],
-        )
-        self._batch_vectors = histogram(
-            "autojacobin_batch_vectors", "Vectors that were searched for or encoded together.", buckets=_VECTORS
-        )
-        self._batch_seconds = seconds("autojacobin_batch_seconds", "Time that such a batch took.")
+        what = "Time from the head of a request to the last byte of its answer."
+        self._request_seconds = histogram("autojacobin_request_seconds", what, ["endpoint"], buckets=_SECONDS)
+        what = "Vectors that were searched for or encoded together."
+        self._batch_vectors = histogram("autojacobin_batch_vectors", what, buckets=_VECTORS)
+        what = "Time that such a batch took."
+        self._batch_seconds = histogram("autojacobin_batch_seconds", what, buckets=_SECONDS)
         change = ["index", "change"]
         self._written = counter("autojacobin_written_vectors_total", "Vectors added, replaced or removed.", change)
         self._writes = counter("autojacobin_writes_total", "Finished writes.", change)
-        waiting = Gauge("autojacobin_waiting_vectors", "Vectors that wait for their turn.", registry=registry)
-        waiting.set_function(n_waiting)
-        inside = Gauge("autojacobin_requests_inside", "Requests under way that need an index.", registry=registry)
-        inside.set_function(n_inside)
+        gauge = partial(Gauge, registry=registry)
+        gauge("autojacobin_waiting_vectors", "Vectors that wait for their turn.").set_function(n_waiting)
+        gauge("autojacobin_requests_inside", "Requests under way that need an index.").set_function(n_inside)
 
     def count_request(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count a request that has its response."""
+        """Count a request that has its response, by endpoint and not by path, so that no client can add labels."""
         self._requests.labels(endpoint, str(status)).inc()
         self._request_seconds.labels(endpoint).observe(seconds)
 
@@ -77,7 +70,7 @@ class Metrics:
         refreshes = CounterMetricFamily("autojacobin_index_refreshes", "New versions picked up.", labels=["index"])
         what = "New versions that could not be opened."
         failed = CounterMetricFamily("autojacobin_index_failed_refreshes", what, labels=["index"])
-        for name, served in self._indexes.served.items():
+        for name, served in self._indexes.items():
             vectors.add_metric([name], len(served.index))
             if served.index.generation is not None:
                 generations.add_metric([name], served.index.generation)

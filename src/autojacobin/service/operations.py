@@ -1,7 +1,6 @@
 """Operations that requests ask for, search, encode and write, and the worker whose thread runs them.
 
-The kernels are several times faster on 32 queries than on one, so operations that wait at the same time with the same
-options run in one call. An error of one of them does not affect the others.
+The kernels are several times faster on 32 queries than on one, so what waits with the same options runs in one call.
 """
 
 from __future__ import annotations
@@ -79,10 +78,7 @@ class Operation:
 
     @cached_property
     def cost(self) -> int:
-        """How much work this is: vectors times candidates, or times k without re-ranking, as ``Limits.work`` counts.
-
-        If a recall chooses the candidates, :meth:`within` counts them later.
-        """
+        """Vectors times candidates, or times k without re-ranking; if a recall chooses them, ``within`` counts them."""
         if self.options is None:
             return self.n_vectors
         k, candidates = self.options.k, self.options.candidates
@@ -91,10 +87,7 @@ class Operation:
         return self.n_vectors * (candidates or k)
 
     def within(self, index: Index, limits: Limits) -> Operation:
-        """Give the operation if it compares no more than the service allows.
-
-        A recall that the client asks for and that takes more is refused. The default recall gets fewer candidates.
-        """
+        """Give the operation; if it would take too much, refuse a given recall, and let the default one have less."""
         options = self.options
         if options is None or not options.chooses_candidates:
             return self  # what was asked for was counted when the request was read
@@ -123,10 +116,9 @@ class Operation:
 
     def _filters(self) -> list[tuple[Any, int]]:
         """Different filters, and how many queries have each."""
-        if not self.among or not isinstance(self.among[0], list | None):
+        if not self.among or not isinstance(self.among[0], list):
             return [(self.among, self.n_vectors)]
-        numbers = Counter(None if one is None else tuple(one) for one in self.among)
-        return [(None if ids is None else list(ids), number) for ids, number in numbers.items()]
+        return [(list(ids), number) for ids, number in Counter(map(tuple, self.among)).items()]
 
     def rows(self, index: Index) -> npt.NDArray[Any]:
         """Give the vectors or codes, which are read from the index if the operation has ids."""
@@ -164,10 +156,7 @@ def too_much(cost: int, work: int) -> Problem:
 
 
 def run_batch(operations: Sequence[Operation], limits: Limits) -> list[Result | Exception]:
-    """Run operations with equal keys in one call; errors are returned, not raised.
-
-    If one of them cannot run with the others, each half is run by itself, so that most of the others run together.
-    """
+    """Run operations with equal keys in one call, or in two halves if one cannot run with the others; return errors."""
     index = operations[0].served.index  # one version for all of them, even if a new one replaces it now
     try:
         rows = [operation.rows(index) for operation in operations]
@@ -216,11 +205,7 @@ def write(
 
 
 class Worker:
-    """A queue of operations and the thread that runs them; those that wait together with equal keys run in one call.
-
-    It belongs to one event loop. An operation whose future is cancelled is not begun. ``observe`` is called with the
-    vectors and the seconds of each batch.
-    """
+    """A queue of operations of one event loop, and the thread that runs those that wait with equal keys in one call."""
 
     def __init__(self, limits: Limits | None = None, observe: Callable[[int, float], None] | None = None) -> None:
         self._limits = limits or Limits()

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from autojacobin.service import messages
 from autojacobin.service.access import Limits
 from autojacobin.service.operations import Change, Operation, Options, too_much, write
 from autojacobin.service.responses import JSON, RAW, SHAPE, Problem, hung_up, invalid
-from autojacobin.service.served import IndexRegistry, ServedIndex, takes_codes, width_of
+from autojacobin.service.served import ServedIndex, takes_codes, width_of
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -65,10 +65,10 @@ async def client_gone(receive: Receive) -> None:
 class Requests:
     """Reads the requests of one service."""
 
-    def __init__(self, registry: IndexRegistry, limits: Limits) -> None:
-        self._registry = registry
+    def __init__(self, served: Mapping[str, ServedIndex], limits: Limits) -> None:
+        self._served = served
         self._limits = limits
-        self._kinds = {kind: messages.limited(kind, limits, registry) for kind in messages.REQUESTS}
+        self._kinds = {kind: messages.limited(kind, limits, served) for kind in messages.REQUESTS}
 
     def search(self, sent: Request, body: bytes) -> Operation:
         """Read a request for neighbours."""
@@ -114,15 +114,15 @@ class Requests:
 
     def find_index(self, name: str | None) -> ServedIndex:
         """Find an index by its name, which may be left out if there is only one."""
-        names = ", ".join(self._registry)
+        names = ", ".join(self._served)
         if name is None:
-            if len(self._registry) > 1:
+            if len(self._served) > 1:
                 raise invalid(f"index must be named where several are served, got none, expected one of {names}")
-            name = next(iter(self._registry))
-        if name not in self._registry.served:  # a dictionary: names never become paths
+            name = next(iter(self._served))
+        if name not in self._served:  # a dictionary: names never become paths
             detail = f"there is no index {name[:80]!r}, expected one of {names}; see /v1/indexes"
             raise Problem(404, "unknown-index", detail)
-        return self._registry.served[name]
+        return self._served[name]
 
     def _read(self, sent: Request, body: bytes, kind: type[messages.Request], options: Any = None) -> Any:
         """Decode a JSON body; or the query string of a raw body, if the request can have one, as its options."""
@@ -271,11 +271,9 @@ def _search_options(request: messages.SearchOptions, served: ServedIndex, limits
     if rerank is None:
         kept = bool(served.index.info()["vectors_kept"])
         rerank = kept or request.candidates is not None or request.recall is not None
-    where = columns = None
-    if isinstance(request, messages.SearchRequest):
-        where, columns = request.where, None if request.columns is None else tuple(request.columns)
-        if columns is not None and len(set(columns)) < len(columns):  # thousands of them would take seconds to write
-            raise invalid(f"columns must be different, got {len(columns)} with repetitions; name each once")
+    where, columns = getattr(request, "where", None), tuple(getattr(request, "columns", None) or ()) or None
+    if columns is not None and len(set(columns)) < len(columns):  # thousands of them would take seconds to write
+        raise invalid(f"columns must be different, got {len(columns)} with repetitions; name each once")
     return Options(k, request.candidates, request.distance, rerank, request.recall, request.probes, where, columns)
 
 

@@ -72,10 +72,7 @@ def is_missing(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def as_json_value(value: Any) -> Any:
-    """Convert a value of a payload to a value for JSON.
-
-    Times become ISO 8601 text, bytes base64, and NaN and Inf null. Other types that JSON does not have become text.
-    """
+    """Convert a value to one for JSON: times to ISO 8601, bytes to base64, NaN and Inf to null, other types to text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -75,11 +75,7 @@ class ServedIndex:
 
     @contextmanager
     def writing(self) -> Iterator[Index]:
-        """Give the index in use to a block that changes it, one at a time.
-
-        An index that was opened from a folder gives its lock back afterwards, so that other processes can write to it
-        between the writes of the service.
-        """
+        """Give the index in use to a block that changes it, one at a time; in between, other processes can write."""
         if self._path is not None and _version_of(self._path) != self._seen:
             self.refresh()  # the folder may be another one by now
         with self._writing:
@@ -131,30 +127,19 @@ class ServedIndex:
         return True
 
 
-class IndexRegistry(Mapping[str, Index]):
-    """All served indexes; as a mapping, it gives the newest version of each. The limits decide what is warmed up."""
-
-    def __init__(
-        self, indexes: Mapping[str, Index | str | os.PathLike[str]], limits: Limits | None = None, device: str = "cpu"
-    ) -> None:
-        if not indexes:
-            raise DataError("there is nothing to serve, got no index; give at least one")
-        for name in indexes:
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise DataError(
-                    f"the name of an index must be 1 to 64 letters, digits, dots, dashes or underscores, got {name!r}; "
-                    "give it another with NAME=PATH"
-                )
-        self.served = {name: ServedIndex(name, source, limits, device) for name, source in indexes.items()}
-
-    def __getitem__(self, name: str) -> Index:
-        return self.served[name].index
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.served)
-
-    def __len__(self) -> int:
-        return len(self.served)
+def open_indexes(
+    indexes: Mapping[str, Index | str | os.PathLike[str]], limits: Limits | None = None, device: str = "cpu"
+) -> dict[str, ServedIndex]:
+    """Open all indexes of a service. The limits decide what is warmed up."""
+    if not indexes:
+        raise DataError("there is nothing to serve, got no index; give at least one")
+    for name in indexes:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise DataError(
+                f"the name of an index must be 1 to 64 letters, digits, dots, dashes or underscores, got {name!r}; "
+                "give it another with NAME=PATH"
+            )
+    return {name: ServedIndex(name, source, limits, device) for name, source in indexes.items()}
 
 
 def named_paths(arguments: list[str]) -> dict[str, Path]:
@@ -206,10 +191,9 @@ def kind_of(index: Index) -> Hashable:
 
 
 def warm_up(index: Index, max_queries: int) -> bool:
-    """Search an index, which must not be empty, in every way that has kernels of its own.
+    """Search an index, which must not be empty, in every way that has kernels of its own, with up to ``max_queries``.
 
-    If this process has searched an index of its kind before, only its codes are read. ``max_queries`` is the most
-    vectors that one call searches for. Return whether kernels were loaded or compiled.
+    Of a kind that this process has warmed up before, only the codes are read. Return whether it was another kind.
     """
     kind = kind_of(index), max_queries
     if kind in _warm:

@@ -131,11 +131,7 @@ def any_unfinished() -> bool:
 
 
 class HttpServer:
-    """An ASGI application behind uvicorn. It listens as soon as it is made, and answers while it runs.
-
-    ``what`` is what needs uvicorn, for the error message if it is missing. ``on_stop`` is called in the event loop when
-    the server begins to stop, before it waits for the requests under way.
-    """
+    """An ASGI application behind uvicorn. It listens as soon as it is made, and answers while it runs."""
 
     def __init__(
         self, app: Asgi, host: str, port: int, *, limits: Limits, what: str, on_stop: Callable[[], object] | None = None
@@ -194,7 +190,7 @@ def _uvicorn_server(app: Asgi, limits: Limits, what: str, on_stop: Callable[[], 
     class Server(uvicorn.Server):  # type: ignore[name-defined]
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             if on_stop is not None:
-                on_stop()
+                on_stop()  # before it waits for the requests under way
             await super().shutdown(sockets)
 
     most = _max_connections()
