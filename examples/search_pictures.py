@@ -40,14 +40,14 @@ else:
     paths = sorted(arguments.folder.iterdir())
     query = read(arguments.query) if arguments.query else read(paths[0])
 
-features = {path.name: sift(picture, limit=500).vectors for path in paths if (picture := read(path)) is not None}
+features = {path.name: sift(picture, limit=500)[0] for path in paths if (picture := read(path)) is not None}
 vectors = np.concatenate(list(features.values()))
 picture_of = np.repeat(np.arange(len(features)), [len(found) for found in features.values()])
 
 # Codes of a binary auto-encoder need few candidates, and the index chooses how many.
 index = Index(BinaryAutoencoder(arguments.bits, random_state=0).fit(vectors))
 index.add(vectors)
-_, nearest = index.search(sift(query, limit=500).vectors, k=1, recall=0.95)
+_, nearest = index.search(sift(query, limit=500)[0], k=1, recall=0.95)
 votes = np.bincount(picture_of[nearest[:, 0]], minlength=len(features))
 
 print(f"{len(vectors):,} features of {len(features)} pictures; the query has {len(nearest)}")

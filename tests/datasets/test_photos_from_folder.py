@@ -72,7 +72,7 @@ def test_every_vector_is_that_of_the_picture_in_the_table(album, tmp_path, kind)
             continue
         patches = np.load(built.folder / f"{part}_patches.npy", mmap_mode="r")
         if kind == "sift":
-            expected = [cut_patches(picture, sift(picture).places, 32) for picture in pictures]
+            expected = [cut_patches(picture, sift(picture)[1], 32) for picture in pictures]
             assert np.array_equal(patches, np.concatenate(expected))
         else:
             expected = [np.round(as_square(picture, 32)) for picture in pictures]
@@ -84,7 +84,7 @@ def test_every_vector_is_that_of_the_picture_in_the_table(album, tmp_path, kind)
 def test_the_table_says_where_in_the_picture(album, tmp_path):
     built = build_set(album, tmp_path / "set", "sift", limit=20)
     lines = [line for line in read_table(built.folder) if line["part"] == "query"]
-    places = sift(read_picture(album / lines[0]["picture"]), limit=20).places
+    places = sift(read_picture(album / lines[0]["picture"]), limit=20)[1]
     assert len(lines) == len(places) <= 20
     for line, place in zip(lines, places, strict=True):
         for name in ("x", "y", "size", "angle"):

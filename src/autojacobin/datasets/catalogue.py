@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 from autojacobin.core.addresses import redacted_address, redacted_message
@@ -140,8 +141,7 @@ def _missing(entry: Entry, folder: str | os.PathLike[str] | None) -> str:
 def fetch_file(remote: RemoteFile, folder: Path, progress: Progress | None = None) -> None:
     """Download a file into a folder, unless it is there already, check it, and unpack it if it is an archive.
 
-    An archive ``NAME.zip`` or ``NAME.tar.gz`` becomes the folder ``NAME``, and is deleted then. ``progress`` is called
-    as ``progress(stage, done, total)`` in bytes; ``total`` is 0 where it is not known.
+    An archive ``NAME.zip`` or ``NAME.tar.gz`` becomes the folder ``NAME``, and is deleted then.
     """
     target, unpacked = folder / remote.name, folder / remote.name.split(".", 1)[0]
     is_archive = remote.name.endswith((".zip", ".tar.gz"))
@@ -157,10 +157,7 @@ def fetch_file(remote: RemoteFile, folder: Path, progress: Progress | None = Non
 
 
 def _download(remote: RemoteFile, target: Path, progress: Progress) -> None:
-    """Download a file to ``target``, where it appears when it is complete and its checksum is right.
-
-    A file that is there already and has the right checksum is not downloaded.
-    """
+    """Download a file, unless it is there already; it appears when it is complete and its checksum is right."""
     pooch = import_extra("pooch", "data", "downloading")
     pooch.get_logger().setLevel("ERROR")
     registry = pooch.create(
@@ -170,12 +167,23 @@ def _download(remote: RemoteFile, target: Path, progress: Progress) -> None:
         urls={target.name: remote.url},
         retry_if_failed=_RETRIES,
     )
-    stage = f"fetching {remote.name}"
-    progress(stage, 0, 0)
+    stage, done = f"fetching {remote.name}", 0
+
+    def update(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(stage, min(done, bar.total or done), bar.total)
+
+    def reset() -> None:
+        nonlocal done
+        done = 0
+
+    bar = SimpleNamespace(total=0, update=update, reset=reset, close=lambda: None)  # what pooch takes for one
+    update(0)
     if urlsplit(remote.url).scheme == "ftp":
         downloader = pooch.FTPDownloader(timeout=_TIMEOUT)
     else:
-        downloader = pooch.HTTPDownloader(progressbar=_Bar(stage, progress), timeout=_TIMEOUT)
+        downloader = pooch.HTTPDownloader(progressbar=bar, timeout=_TIMEOUT)
     try:
         registry.fetch(target.name, downloader=downloader)
     except (OSError, EOFError, ftplib.Error) as error:  # those of requests are OSErrors
@@ -189,27 +197,6 @@ def _download(remote: RemoteFile, target: Path, progress: Progress) -> None:
             f"{target.name} is damaged, or not the file at {remote.url}: its checksum is not {remote.checksum!r}; "
             "fetch it again"
         ) from None
-
-
-class _Bar:
-    """What pooch takes for a progress bar."""
-
-    total = 0
-
-    def __init__(self, stage: str, progress: Progress) -> None:
-        self._stage, self._progress, self._done = stage, progress, 0
-
-    def update(self, count: int) -> None:
-        """Report that more bytes have arrived."""
-        self._done = min(self._done + count, self.total) if self.total else self._done + count
-        self._progress(self._stage, self._done, self.total)
-
-    def reset(self) -> None:
-        """Begin again."""
-        self._done = 0
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def unpack(archive: Path, target: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import stat
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -117,13 +116,6 @@ def as_picture(image: Any) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(picture)
 
 
-def grey_levels(picture: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Brightness from 0 to 255, with the weights of ITU-R BT.601."""
-    if picture.ndim == 2:
-        return picture.astype(np.float64)
-    return picture.astype(np.float64) @ np.array([0.299, 0.587, 0.114])
-
-
 def as_square(picture: npt.NDArray[Any], side: int) -> npt.NDArray[np.float64]:
     """Cut the largest square out of the middle and scale it to ``side`` × ``side`` pixels, without rounding.
 
@@ -166,25 +158,9 @@ def check_kind(kind: str) -> None:
         raise DataError(f"no descriptor is called {kind!r}, expected one of: {', '.join(DESCRIPTORS)}")
 
 
-@dataclass(frozen=True)
-class SiftFeatures:
-    """Features of one picture: vectors of uint8, shape (n, 128), and their places.
-
-    ``x`` and ``y`` are in pixels (the middle of the first one is 0, 0), ``size`` is twice the scale, in pixels,
-    ``angle`` is in degrees from the x axis towards the y axis, which points down, and ``response`` is the contrast.
-    """
-
-    vectors: npt.NDArray[np.uint8]
-    places: npt.NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def __getitem__(self, rows: Any) -> SiftFeatures:
-        return SiftFeatures(self.vectors[rows], self.places[rows])
-
-
-def sift(image: Any, *, contrast: float = 0.04, layers: int = 3, limit: int | None = None) -> SiftFeatures:
+def sift(
+    image: Any, *, contrast: float = 0.04, layers: int = 3, limit: int | None = None
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
     """Find the SIFT features of a picture with OpenCV.
 
     Parameters
@@ -198,8 +174,11 @@ def sift(image: Any, *, contrast: float = 0.04, layers: int = 3, limit: int | No
 
     Returns
     -------
-    features : SiftFeatures
-        Ordered by size, y, x and angle, without equal vectors, so that the order does not depend on OpenCV's threads.
+    vectors : array of uint8, shape (n, 128)
+        Ordered by size, y, x and angle, without equal ones, so that the order does not depend on OpenCV's threads.
+    places : structured array of shape (n,)
+        ``x`` and ``y`` in pixels (the middle of the first one is 0, 0); ``size``, twice the scale, in pixels;
+        ``angle`` in degrees from the x axis towards the y axis, which points down; ``response``, the contrast.
     """
     if not contrast >= 0 or math.isinf(contrast):
         raise DataError(f"contrast must be a number of at least 0, got {contrast!r}; OpenCV's own choice is 0.04")
@@ -210,16 +189,14 @@ def sift(image: Any, *, contrast: float = 0.04, layers: int = 3, limit: int | No
     detector = cv2.SIFT_create(nOctaveLayers=layers, contrastThreshold=contrast, enable_precise_upscale=True)
     keypoints, vectors = detector.detectAndCompute(_grey(image), None)
     if not keypoints:
-        return SiftFeatures(np.empty((0, 128), np.uint8), np.empty(0, PLACE))
+        return np.empty((0, 128), np.uint8), np.empty(0, PLACE)
     places = np.array([(*point.pt, point.size, point.angle, point.response) for point in keypoints], PLACE)
-    order = np.lexsort([places[name] for name in ("response", "angle", "x", "y", "size")])
-    features = SiftFeatures(vectors.astype(np.uint8), places)[order]
-    _, first = np.unique(features.vectors, axis=0, return_index=True)
-    features = features[np.sort(first)]
-    if limit is not None and len(features) > limit:
-        strongest = np.argsort(-features.places["response"], kind="stable")[:limit]
-        features = features[np.sort(strongest)]
-    return features
+    rows = np.lexsort([places[name] for name in ("response", "angle", "x", "y", "size")])
+    _, first = np.unique(vectors[rows], axis=0, return_index=True)
+    rows = rows[np.sort(first)]
+    strongest = np.argsort(-places["response"][rows], kind="stable")[:limit]
+    rows = rows[np.sort(strongest)]
+    return vectors[rows].astype(np.uint8), places[rows]
 
 
 def cut_patches(image: Any, places: npt.NDArray[Any], side: int) -> npt.NDArray[np.uint8]:
@@ -348,7 +325,8 @@ def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
     numbers, ln(1 + mean |w|) and ln(1 + standard deviation of |w|): those of the first band of ``BANDS``, of the
     second, and so on. Without the logarithm, brightness (the lowest band) would dominate the distances.
     """
-    grey = grey_levels(as_square(as_picture(image), SIDE))
+    square = as_square(as_picture(image), SIDE)
+    grey = square if square.ndim == 2 else square @ np.array([0.299, 0.587, 0.114])  # as in ITU-R BT.601
     magnitudes = np.abs(split_bands(grey, LEVELS)) / 2**LEVELS
     numbers = np.stack([magnitudes.mean(axis=(1, 2)), magnitudes.std(axis=(1, 2))], axis=1)
     return np.log1p(numbers).astype(np.float32).ravel()
@@ -366,7 +344,7 @@ def split_bands(picture: Floats, levels: int) -> Floats:
 
 
 DESCRIPTORS: dict[str, Callable[[Any], npt.NDArray[Any]]] = {
-    "sift": lambda image: sift(image).vectors,
+    "sift": lambda image: sift(image)[0],
     "gist": lambda image: gist(image)[None],
     "wavelet": lambda image: wavelet_texture(image)[None],
 }

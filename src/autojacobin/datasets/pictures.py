@@ -120,8 +120,8 @@ def _described(path: Path, kind: str, limit: int | None) -> tuple[npt.NDArray[An
     """Give the vectors of a picture, their places in it, and a small picture for each."""
     picture = read_picture(path)
     if kind == "sift":
-        features = sift(picture, limit=limit)
-        return features.vectors, features.places, cut_patches(picture, features.places, _PATCH)
+        vectors, places = sift(picture, limit=limit)
+        return vectors, places, cut_patches(picture, places, _PATCH)
     height, width = picture.shape[:2]
     whole = np.array([((width - 1) / 2, (height - 1) / 2, min(height, width), 0, 0)], PLACE)
     thumbnail = np.round(as_square(picture, _PATCH)).astype(np.uint8)
@@ -257,16 +257,16 @@ def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Reci
         for done, (part, name, wanted) in enumerate(photographs):
             report("describing photographs", done, len(photographs))
             picture = read_photograph(name)
-            features = sift(picture, contrast=recipe.contrast, layers=recipe.layers)
-            keys = [vector.tobytes() for vector in features.vectors]
-            features = features[np.array([key not in seen for key in keys], dtype=bool)]
+            vectors, places = sift(picture, contrast=recipe.contrast, layers=recipe.layers)
+            keys = [vector.tobytes() for vector in vectors]
+            rows = np.flatnonzero([key not in seen for key in keys])
             seen.update(keys)
-            if len(features) > wanted:
-                features = features[np.arange(wanted) * len(features) // wanted]  # evenly spread
-            append("queries" if part == "query" else part, features.vectors)
+            if len(rows) > wanted:
+                rows = rows[np.arange(wanted) * len(rows) // wanted]  # evenly spread
+            append("queries" if part == "query" else part, vectors[rows])
             if part != "train":
-                append(f"{part}_patches", cut_patches(picture, features.places, _PATCH))
-                append(f"{part}_places", _places_in(name, features.places))
+                append(f"{part}_patches", cut_patches(picture, places[rows], _PATCH))
+                append(f"{part}_places", _places_in(name, places[rows]))
     report("describing photographs", len(photographs), len(photographs))
     # so that those who learn from the first rows only do not learn from the first photographs only
     train = np.load(folder / "train.npy")

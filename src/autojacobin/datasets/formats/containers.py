@@ -174,20 +174,17 @@ def write_hdf5(stream: BinaryIO, parts: dict[str, Matrix]) -> None:
     try:
         with h5py.File(stream.name, "w") as file:
             for label, matrix in counted.items():
-                _write_dataset(file, label, matrix)
+                try:
+                    dataset = file.create_dataset(label, shape=(matrix.rows, matrix.width), dtype=matrix.dtype)
+                except (ValueError, TypeError) as error:
+                    what = f"HDF5 takes no dataset called {label!r} here: {error}"
+                    raise DataError(f"{what}; give another name") from error
+                row = 0
+                for block in matrix.blocks():
+                    dataset[row : row + len(block)] = block
+                    row += len(block)
     except RuntimeError as error:  # HDF5 raises it when the disk is full
         raise OSError(str(error)) from error
-
-
-def _write_dataset(file: Any, label: str, matrix: Matrix) -> None:
-    try:
-        dataset = file.create_dataset(label, shape=(matrix.rows, matrix.width), dtype=matrix.dtype)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"HDF5 takes no dataset called {label!r} here: {error}; give another name") from error
-    row = 0
-    for block in matrix.blocks():
-        dataset[row : row + len(block)] = block
-        row += len(block)
 
 
 def open_parquet(source: Source, part: str | None) -> Vectors:

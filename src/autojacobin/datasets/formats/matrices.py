@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +18,6 @@ from autojacobin.errors import DataError, DataTypeError, FormatError
 
 _BYTES_PER_BLOCK = 2**24
 _EXACT_INTEGERS = 2**53  # up to here float64 holds every whole number
-
-
-class Rows(Protocol):
-    """Rows that have to be decoded, slice by slice."""
-
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-
-    def __getitem__(self, rows: slice) -> npt.NDArray[Any]: ...
-
-    def close(self) -> None:
-        """Close the file."""
 
 
 class Vectors:
@@ -58,7 +46,8 @@ class Vectors:
     names: list[str] | None = None
     _closed = False
 
-    def __init__(self, path: Path, format: str, rows: npt.NDArray[Any] | Rows) -> None:
+    def __init__(self, path: Path, format: str, rows: Any) -> None:
+        # an array, or what has a shape and a dtype, decodes slices of rows, and can be closed
         self.path, self.format, self._source = path, format, rows
         self.shape, self.dtype = (int(rows.shape[0]), int(rows.shape[1])), rows.dtype
         self._array = rows if isinstance(rows, np.ndarray) else None
@@ -112,7 +101,7 @@ class Vectors:
         if self._closed:
             raise DataError(f"the vectors of {self.path} are closed; open them again with open_vectors")
 
-    def _rows(self, start: int, stop: int) -> npt.NDArray[Any]:
+    def _rows(self, start: int, stop: int) -> Any:
         with self._lock:
             return (self._source if self._array is None else self._array)[start:stop]
 
