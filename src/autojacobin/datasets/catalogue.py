@@ -9,7 +9,6 @@ import os
 import shlex
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
@@ -200,18 +199,25 @@ def _download(remote: RemoteFile, target: Path, progress: Progress) -> None:
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack a .tar.gz or .zip file, and each .tar.gz file in it, into the new folder ``target``.
+    """Unpack a .tar.gz or .zip file, and each .tar.gz file in it, into the folder ``target``, unless it exists.
 
-    If ``target`` is there already, it stays. A damaged archive, or one with a member that leads out of the folder, is a
-    FormatError, and nothing is unpacked then.
+    A damaged archive, or one with a member that leads out of the folder, is a FormatError, and nothing is unpacked.
     """
-    with contextlib.suppress(FileExistsError), whole_folder(target, _REMEDY) as folder, _clear_damage(archive):
-        _extract(archive, folder)
-        for nested in sorted(folder.rglob("*.tar.gz")):
-            _extract(nested, nested.parent)
-            nested.unlink()
-        if not any(path.is_file() for path in folder.rglob("*")):
-            raise ValueError("no files are in it")
+    with contextlib.suppress(FileExistsError), whole_folder(target, _REMEDY) as folder:
+        try:
+            _extract(archive, folder)
+            for nested in sorted(folder.rglob("*.tar.gz")):
+                _extract(nested, nested.parent)
+                nested.unlink()
+            if not any(path.is_file() for path in folder.rglob("*")):
+                raise ValueError("no files are in it")
+        except Exception as error:  # tarfile, zipfile and their decoders raise errors of many kinds
+            if isinstance(error, OSError) and error.errno not in _ERRNOS_OF_DAMAGE:
+                raise StorageError(f"cannot unpack {archive}: {os_reason(error)}; {_REMEDY}") from error
+            raise FormatError(
+                f"the archive {archive} is damaged or not the expected one: {reason_of(error, 200)}; delete it and "
+                "fetch it again"
+            ) from error
 
 
 def _extract(archive: Path, folder: Path) -> None:
@@ -221,17 +227,3 @@ def _extract(archive: Path, folder: Path) -> None:
     else:
         with tarfile.open(archive, mode="r:gz") as tar:
             tar.extractall(folder, filter="data")
-
-
-@contextlib.contextmanager
-def _clear_damage(archive: Path) -> Iterator[None]:
-    """Translate the errors that tarfile, zipfile and their decoders raise on a damaged archive."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno not in _ERRNOS_OF_DAMAGE:
-            raise StorageError(f"cannot unpack {archive}: {os_reason(error)}; {_REMEDY}") from error
-        raise FormatError(
-            f"the archive {archive} is damaged or not the expected one: {reason_of(error, 200)}; delete it and fetch "
-            "it again"
-        ) from error

@@ -117,10 +117,7 @@ def as_picture(image: Any) -> npt.NDArray[np.uint8]:
 
 
 def as_square(picture: npt.NDArray[Any], side: int) -> npt.NDArray[np.float64]:
-    """Cut the largest square out of the middle and scale it to ``side`` × ``side`` pixels, without rounding.
-
-    A picture that shrinks is averaged over areas, and one that grows is interpolated linearly.
-    """
+    """Cut the largest square out of the middle and scale it to ``side`` × ``side`` pixels, without rounding."""
     cv2 = opencv("scaling pictures")
     whole = min(picture.shape[:2])
     top, left = ((length - whole) // 2 for length in picture.shape[:2])
@@ -240,10 +237,9 @@ def _grey(image: Any) -> npt.NDArray[np.uint8]:
 def gist(image: Any) -> npt.NDArray[np.float32]:
     """Describe a whole picture, as in :func:`describe`, by 960 numbers.
 
-    The largest square in the middle is scaled to 128×128 pixels. Grey pictures have three equal colours. The numbers
-    are in the order (colour, filter, row of blocks, column of blocks). The filters go from the finest scale to the
-    coarsest with 8, 8 and 4 orientations; number j of n responds to waves that run in the direction πj/n, from the
-    x axis towards the y axis, which points down.
+    Grey pictures have three equal colours. The numbers are in the order (colour, filter, row of blocks, column of
+    blocks). The filters go from the finest scale to the coarsest with 8, 8 and 4 orientations; number j of n responds
+    to waves that run in the direction πj/n, from the x axis towards the y axis, which points down.
     """
     square = as_square(as_picture(image), SIDE)
     colours = np.stack([square] * 3) if square.ndim == 2 else np.moveaxis(square, 2, 0)
@@ -255,15 +251,8 @@ def gist(image: Any) -> npt.NDArray[np.float32]:
 
 
 def even_out(colours: Floats) -> Floats:
-    r"""Subtract the local mean of the logarithm, and divide by the local contrast.
-
-    .. math::
-        d_c = \ln(1 + x_c) - g * \ln(1 + x_c), \qquad
-        y_c = d_c \,/\, (0.2 + \sqrt{g * \bar d^2}), \qquad \bar d = (d_1 + d_2 + d_3) / 3
-
-    with the low-pass filter g whose transfer function is exp(−|f|²/s²), s = 4/√ln 2, f in cycles per picture. A
-    margin of 5 mirrored pixels separates opposite edges, which are neighbours for the Fourier transform.
-    """
+    """Subtract the local mean of the logarithm, and divide by the local contrast; ``docs/descriptors.md`` says how."""
+    # the margin separates opposite edges, which are neighbours for the Fourier transform
     margin = ((0, 0), (EVENING_MARGIN, EVENING_MARGIN), (EVENING_MARGIN, EVENING_MARGIN))
     logs = np.pad(np.log1p(colours), margin, mode="symmetric")
     detail = logs - _low_pass(logs)
@@ -282,16 +271,10 @@ def gabor_magnitudes(channel: Floats, margin: int = FILTER_MARGIN) -> Floats:
 
 @cache
 def gabor_transfer(side: int) -> Floats:
-    r"""Transfer functions of the 20 filters on the grid of the Fourier transform.
+    """Transfer functions of the 20 filters of ``docs/descriptors.md`` on the grid of the Fourier transform.
 
-    .. math::
-        G_{sj}(r, t) = \exp\left(-3.5 \, (r / r_s - 1)^2 - 2\pi \, (n_s / 8)^2 \, t^2\right), \qquad
-        r_s = 0.3 / 1.85^s
-
-    where r is the frequency in cycles per pixel and t the angle between it and the filter's direction, from −π to π.
     Each filter is on one side of the origin, so that the magnitude of its response is the envelope of the wave and not
-    the wave. Frequencies without a direction are left out: zero, and the highest one of an even grid, whose sign is not
-    known. So a picture that is rotated by 90° has the same responses, rotated.
+    the wave. Frequencies without a direction are left out: zero, and the highest one of an even grid.
     """
     frequency = scipy.fft.fftfreq(side)
     fy, fx = np.meshgrid(frequency, frequency, indexing="ij")
@@ -320,10 +303,8 @@ def _low_pass(images: Floats) -> Floats:
 def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
     """Describe the texture of a whole picture, as in :func:`describe`, by 128 numbers.
 
-    The largest square in the middle is scaled to 128×128 grey pixels with values from 0 to 255. The coefficients w of
-    each band are divided by 8, so that the band LL.LL.LL holds local means of the picture. Each band then gives two
-    numbers, ln(1 + mean |w|) and ln(1 + standard deviation of |w|): those of the first band of ``BANDS``, of the
-    second, and so on. Without the logarithm, brightness (the lowest band) would dominate the distances.
+    Each band of ``BANDS`` gives two numbers, ln(1 + mean |w|) and ln(1 + standard deviation of |w|), where w are its
+    coefficients divided by 8, so that the band LL.LL.LL holds local means of the picture.
     """
     square = as_square(as_picture(image), SIDE)
     grey = square if square.ndim == 2 else square @ np.array([0.299, 0.587, 0.114])  # as in ITU-R BT.601
@@ -333,10 +314,7 @@ def wavelet_texture(image: Any) -> npt.NDArray[np.float32]:
 
 
 def split_bands(picture: Floats, levels: int) -> Floats:
-    """Split a picture into 4**levels bands; the transform is orthonormal and periodic.
-
-    Each band is replaced by its four bands of half its height and width, in the order LL, LH, HL, HH of (y, x).
-    """
+    """Split a picture, and each band of it again, into bands LL, LH, HL, HH of (y, x); orthonormal and periodic."""
     pywt = import_extra("pywt", "data", "wavelet texture", "PyWavelets")
     rolled = np.roll(picture, 2**levels - 1, axis=(0, 1))  # so that each filter begins at the first pixel
     packet = pywt.WaveletPacket2D(rolled, "db8", mode="periodization", maxlevel=levels)

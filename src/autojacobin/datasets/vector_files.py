@@ -19,6 +19,7 @@ from autojacobin.datasets.formats.source import Source, as_path, check_not_speci
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"
+_MAGIC = {"npy": flat.NPY_MAGIC, "npz": b"PK\x03\x04", "parquet": containers.PARQUET_MAGIC}
 
 
 @dataclass(frozen=True)
@@ -206,12 +207,9 @@ def by_name(path: Path) -> tuple[Format | None, bool]:
 
 def _by_content(source: Source) -> Format:
     """Give the format that a file begins with."""
-    if source.head(len(flat.NPY_MAGIC)) == flat.NPY_MAGIC:
-        return FORMATS["npy"]
-    if source.head(4) == b"PK\x03\x04":
-        return FORMATS["npz"]
-    if source.head(4) == containers.PARQUET_MAGIC:
-        return FORMATS["parquet"]
+    for name, magic in _MAGIC.items():
+        if source.head(len(magic)) == magic:
+            return FORMATS[name]
     if any(source.content[at : at + 8].tobytes() == containers.HDF5_MAGIC for at in containers.HDF5_OFFSETS):
         return FORMATS["hdf5"]
     raise FormatError(f"{source.path} is in no known format, got {source.head(8)!r} at byte 0; {_EXPECTED}")

@@ -136,8 +136,7 @@ class Engine(ABC):
         ids : array of int, or list of str
             An id for each code, unique; integers are not negative.
         vectors : matrix of shape (n, n_features), optional
-            The vectors of the codes, if the engine stores vectors. They are stored in single precision, unless the
-            engine was opened with another type.
+            The vectors of the codes, if the engine stores vectors.
         """
         self._check_open()
         checked = self._as_codes(codes, "codes")

@@ -71,29 +71,18 @@ class LanceDB(Engine):
     def search(
         self, queries: Codes, k: SupportsIndex, *, approximate: bool = False, probes: SupportsIndex = 20
     ) -> Hits:
-        """Find the ``k`` nearest codes of each query.
+        """Find the ``k`` nearest codes of each query, as :meth:`Engine.search` does.
 
-        Parameters
-        ----------
-        queries, k
-            As in :meth:`Engine.search`, as is what is returned.
-        approximate : bool
-            Whether to use the index of :meth:`create_index`, if there is one. It is faster and misses some neighbours.
-            An exact search reads every code, index or not.
-        probes : int
-            Partitions of the index that an approximate search looks into.
+        With ``approximate``, the search looks into ``probes`` partitions of the index of :meth:`create_index`, if there
+        is one. It is faster and misses some neighbours. An exact search reads every code, index or not.
         """
         return self._find(queries, k, min(as_count("probes", probes), _MOST_PROBES) if approximate else None)
 
     def create_index(self, partitions: SupportsIndex | None = None) -> None:
         """Index the codes for approximate searches (IVF_FLAT with Hamming distances); an old index is replaced.
 
-        Searches read the codes written later one by one; call this again when they have become many.
-
-        Parameters
-        ----------
-        partitions : int, optional
-            Number of partitions. LanceDB chooses it by default.
+        LanceDB chooses the number of partitions by default. Searches read the codes written later one by one; call this
+        again when they have become many.
         """
         from lancedb.index import IvfFlat
 

@@ -114,17 +114,10 @@ class Milvus(Engine):
     def search(
         self, queries: Codes, k: SupportsIndex, *, approximate: bool = False, probes: SupportsIndex = 8
     ) -> tuple[Distances, Ids]:
-        """Find the ``k`` nearest codes of each query.
+        """Find the ``k`` nearest codes of each query, as :meth:`Engine.search` does; at most 16,384, Milvus's limit.
 
-        Parameters
-        ----------
-        queries, k
-            As in :meth:`Engine.search`, as is what is returned; at most 16,384 neighbours, the limit of Milvus.
-        approximate : bool
-            Whether BIN_IVF_FLAT may look into ``probes`` of its 128 lists instead of all. It is faster and misses some
-            neighbours. BIN_FLAT is exact either way.
-        probes : int
-            Lists that an approximate search looks into.
+        With ``approximate``, the index BIN_IVF_FLAT looks into ``probes`` of its 128 lists instead of all. It is faster
+        and misses some neighbours. BIN_FLAT is exact either way.
         """
         return self._find(queries, k, as_count("probes", probes) if approximate else None)
 
@@ -209,14 +202,13 @@ class Milvus(Engine):
 
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
         indexes = self._client.prepare_index_params()
-        description = f"{self.n_bits} bits, {_FIRST[self.bitorder]} significant first in a byte"
-        about: dict[str, dict[str, Any]] = {"id": {"is_primary": True}, "code": {"description": description}}
-        for name, (kind, dim) in self._fields.items():
-            length = {} if dim is None else {"dim": dim}
-            schema.add_field(name, DataType[kind], **length, **about.get(name, {}))
+        about = f"{self.n_bits} bits, {_FIRST[self.bitorder]} significant first in a byte"
+        schema.add_field("id", DataType.INT64, is_primary=True)
+        schema.add_field("code", DataType.BINARY_VECTOR, dim=8 * self._n_bytes, description=about)
         lists = {"nlist": LISTS} if index == "BIN_IVF_FLAT" else {}
         indexes.add_index("code", index_name="code", index_type=index, metric_type="HAMMING", params=lists)
         if self.n_features is not None:
+            schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.n_features)
             indexes.add_index("vector", index_name="vector", index_type="FLAT", metric_type="L2")
         self._call("create_collection", schema=schema, consistency_level="Strong")
         try:

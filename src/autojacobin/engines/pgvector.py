@@ -112,17 +112,11 @@ class PgVector(Engine):
     def search(
         self, queries: Codes, k: SupportsIndex, *, approximate: bool = False, ef_search: SupportsIndex | None = None
     ) -> tuple[Distances, Ids]:
-        """Find the ``k`` nearest codes of each query, exactly by default.
+        """Find the ``k`` nearest codes of each query, as :meth:`Engine.search` does.
 
-        Parameters
-        ----------
-        queries, k
-            As in :meth:`Engine.search`, as is what is returned.
-        approximate : bool
-            Whether to use the index of :meth:`create_index`, which is much faster and may miss some neighbours.
-        ef_search : int, optional
-            Length of the candidate list of the approximate search, from 1 to 1000; by default twice k and at least
-            100.
+        With ``approximate``, the index of :meth:`create_index` is used, which is much faster and may miss some
+        neighbours. ``ef_search`` is the length of its candidate list, from 1 to 1000; by default twice k and at least
+        100.
         """
         if not approximate:
             if ef_search is not None:
@@ -135,14 +129,8 @@ class PgVector(Engine):
     def create_index(self, m: SupportsIndex = 16, ef_construction: SupportsIndex = 64) -> None:
         """Make an HNSW index over the codes, for approximate searches; does nothing if there is one.
 
-        Write the codes first: that is quicker than updating the index with each write.
-
-        Parameters
-        ----------
-        m : int
-            Links per code, from 2 to 100.
-        ef_construction : int
-            Length of the candidate list while the index is made, from 2 m to 1000.
+        Write the codes first: that is quicker than updating the index with each write. ``m`` is the number of links per
+        code, from 2 to 100, and ``ef_construction`` the length of the candidate list, from 2 m to 1000.
         """
         self._check_open()
         if self._plain:
