@@ -80,12 +80,14 @@ def test_recalls_are_those_of_the_codes_above_a_threshold(seed, k, n_thresholds)
     found = np.array([rng.permutation(80)[:n] for _ in range(n_queries)])
     found[rng.random(found.shape) < 0.1] = -1
     own = rng.integers(0, 80, n_queries)
-    truth = np.array([rng.permutation(np.setdiff1d(np.arange(80), [i]))[:k] for i in own])
+    truth = np.array([rng.permutation(np.setdiff1d(np.arange(80), [i]))[: k + 2] for i in own])
+    counts = rng.integers(0, k + 1, n_queries)
+    counts[0] = k
     strengths = rng.normal(size=found.shape).round(1)
     thresholds, grid = -np.sort(-rng.normal(size=n_thresholds)), np.array([1, 3, 10, 60])
     first = (strengths[:, :, np.newaxis] < thresholds).sum(axis=2).astype(np.uint8)
-    nearness = knowledge._nearness(found, own, [knowledge._Level(k, 1, truth)], 1, 1)
-    seen, at_least = knowledge._recalls(nearness, first, k, grid, n_thresholds)
+    nearness = knowledge._nearness(found, own, [knowledge._Level(k, 1, truth, counts)], 1, 1)
+    seen, at_least = knowledge._recalls(nearness, first, counts, grid, n_thresholds)
     for t, threshold in enumerate(thresholds):
         for place, number in enumerate(grid):
             shares = []
@@ -93,19 +95,19 @@ def test_recalls_are_those_of_the_codes_above_a_threshold(seed, k, n_thresholds)
                 kept = [
                     i for i, s in zip(found[q], strengths[q], strict=True) if s >= threshold and i >= 0 and i != own[q]
                 ]
-                shares.append(len(set(kept[:number]) & set(truth[q])) / k)
-            assert seen[t, place] == pytest.approx(np.mean(shares))
-            assert at_least[t, place] <= np.mean(shares) + 1e-12
+                shares.append(len(set(kept[:number]) & set(truth[q, : counts[q]])))
+            assert seen[t, place] == pytest.approx(sum(shares) / counts.sum())
+            assert at_least[t, place] <= sum(shares) / counts.sum() + 1e-12
 
 
 @pytest.mark.parametrize("chance", [0.8, 0.95, 0.99])
 def test_the_bound_holds_for_about_95_samples_in_100(chance):
     rng, k = np.random.default_rng(0), 10
-    truth, bounds = np.tile(np.arange(k), (600, 1)), []
+    truth, counts, bounds = np.tile(np.arange(k), (600, 1)), np.full(600, k), []
     for _ in range(300):
         found = np.where(rng.random((600, k)) < chance, truth, -1)
-        nearness = knowledge._nearness(found, np.full(600, -1), [knowledge._Level(k, 1, truth)], 1, 1)
-        table = knowledge._recalls(nearness, np.zeros(found.shape, dtype=np.uint8), k, np.array([k]), 1)
+        nearness = knowledge._nearness(found, np.full(600, -1), [knowledge._Level(k, 1, truth, counts)], 1, 1)
+        table = knowledge._recalls(nearness, np.zeros(found.shape, dtype=np.uint8), counts, np.array([k]), 1)
         bounds.append(table[1][0, 0])
     assert np.mean(np.array(bounds) <= chance) >= 0.92
     assert np.mean(bounds) >= chance - 0.015  # and says something
@@ -117,6 +119,29 @@ def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
     known = learn(index._state, "asymmetric")
     place = int(np.argmax(known.at_least[known.level(20), 0] >= 0.9))
     assert known.candidates[place] == pytest.approx(whole, rel=0.3)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
+def test_a_sample_of_a_large_base_shows_the_same_recall(X, monkeypatch, share):
+    monkeypatch.setattr(knowledge, "_MOST_QUERIES", 1000)
+    index = Index(PartitionedAutoencoder(29, n_lists=32, random_state=0).fit(X))
+    index.add(X)
+    whole = index._state.knowledge
+    monkeypatch.setattr(knowledge, "_PRODUCTS", 1000 * 12 * int(3000 * share))
+    monkeypatch.setattr(knowledge, "_MOST_PRODUCTS", 0)
+    known = learn(index._state, "decoded")
+    squared = _squared(X[::7], index._state.hasher.search_centres().points)
+    for level, k in enumerate((10, 20, 50)):
+        beyond = (known.seen - whole.seen)[level, -1, whole.seen[level, -1] > 0.5]
+        error = 0.02 + 0.0015 / share  # a sample of 150 vectors shows less than one of 1,800
+        assert beyond.max() < error
+        assert k * share < 1 or beyond.min() > -error
+        totals = [np.exp(knowledge.log_expected(squared, some.weights[level])).sum() for some in (known, whole)]
+        assert totals[0] == pytest.approx(totals[1], rel=0.1)
+
+
+def _squared(queries, points):
+    return np.sort(((queries[:, None] - points) ** 2).sum(axis=2), axis=1).astype(np.float32)
 
 
 def test_it_is_stored_and_read_again(index, X, tmp_path):

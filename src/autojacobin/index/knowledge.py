@@ -23,10 +23,12 @@ import numpy.typing as npt
 
 from autojacobin.core.compilation import kernel
 from autojacobin.core.parallel import run_tasks
+from autojacobin.core.vectors import as_floats
 from autojacobin.hashers.list_hasher import ListHasher
-from autojacobin.index.execution import list_search, nearest_by_products, search_codes
+from autojacobin.index.execution import list_search, measure_of, nearest_by_products, search_codes
 from autojacobin.index.segment import Segment
 from autojacobin.index.state import State, drawn, fetch
+from autojacobin.search.euclidean import nearest_candidates
 from autojacobin.search.prepared_search import Probing, log_expected
 
 EXACT_UP_TO = 2_000
@@ -45,7 +47,10 @@ _DEPTH = 2**11  # nearest codes of each query; then eight times as many of every
 _DEEPER, _FEWER, _PASSES = 8, 4, 3
 _NEAR_LEVELS = 4  # are learned from all queries, the others from every fourth
 _GROWTH = 1.1  # from one number of candidates in the table to the next
-_SHARES_IN_LISTS = (0.5, 0.7, 0.8, 0.87, 0.92, 0.95, 0.965, 0.975, 0.985, 0.992, 0.997, 1.0)
+_SHARES_IN_LISTS = (
+    0.5, 0.6, 0.7, 0.76, 0.82, 0.87, 0.9, 0.92, 0.935, 0.95, 0.96, 0.97, 0.975, 0.98, 0.985, 0.99, 0.9945, 0.997,
+    0.9985, 1.0,
+)  # fmt: skip
 """Thresholds: these shares of the true neighbours are in the lists that they choose."""
 _ENOUGH = 0.995  # recall; if it is reached, there is no third pass
 _RANKS_FITTED = 256
@@ -136,11 +141,20 @@ def learn_again(state: State, queries: npt.NDArray[Any] | None = None) -> State:
 
 
 class _Level(NamedTuple):
-    """A number of neighbours, every how many of the queries it is learned from, and the neighbours of these."""
+    """A number of neighbours, every how many of the queries it is learned from, and the neighbours of these.
+
+    ``truth`` has vectors in order of their distance, the first ``counts`` of which are among the ``k`` nearest.
+    """
 
     k: int
     every: int
     truth: Ids
+    counts: Ids
+
+    @property
+    def true(self) -> npt.NDArray[np.bool_]:
+        """Which vectors of ``truth`` are among the ``k`` nearest."""
+        return np.arange(self.truth.shape[1]) < self.counts[:, np.newaxis]
 
 
 def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) -> Knowledge:
@@ -149,24 +163,25 @@ def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) 
     if asked is None:
         own = drawn(state.segments, min(state.n_live, _MOST_QUERIES), seed=0)
         asked = state.metric.stored_as_queries(fetch(state.segments, own))
-    far, levels = _levels(state.segments, asked, own)
-    scanned = _AllCodes(state, distance, len(levels))
-    if isinstance(state.hasher, ListHasher):
-        scanned = _Lists(state, distance, asked, levels)
+    scanned = (_Lists if isinstance(state.hasher, ListHasher) else _AllCodes)(state, distance, asked)
+    depth, every = min(_DEPTH, state.n_live), 1
+    found = scanned.nearest(asked, min(depth + 1, state.n_live))  # one more: a query may find itself
+    far, levels = _levels(state.segments, asked, own, found)
+    scanned.fit(levels)
     middle = asked.mean(axis=0, dtype=np.float64).astype(np.float32)
     gaps = asked - middle
     central = np.quantile(np.einsum("ij,ij->i", gaps, gaps), [1 - _SHARE_LIKE, 0.0]) / [1.0, _ROOM**2]
     sections: list[tuple[Ids, Any, Any]] = []
-    depth, every = _DEPTH, 1
     for number in range(_PASSES):
-        depth = min(depth, state.n_live)
-        found = scanned.nearest(asked[::every], min(depth + 1, state.n_live))  # one more: a query may find itself
+        if number:
+            depth, every = min(_DEEPER * depth, state.n_live), _FEWER * every
+            found = scanned.nearest(asked[::every], min(depth + 1, state.n_live))
         covered = sections[-1][0][-1] if sections else 0
         grid = np.unique(np.geomspace(covered + 1, depth, math.ceil(math.log(depth) / math.log(_GROWTH))).astype(int))
         nearness = {step: _nearness(found, own, levels, step, every) for step in {level.every for level in levels}}
         tasks = [
-            (nearness[level.every], first[:: max(1, level.every // every)], level.truth.shape[1], grid,
-             scanned.thresholds.shape[1])
+            (nearness[level.every], first[:: max(1, level.every // every)],
+             level.counts[:: max(1, every // level.every)], grid, scanned.thresholds.shape[1])
             for level, first in scanned.firsts(found, every, levels)
         ]  # fmt: skip
         seen, at_least = np.array(run_tasks(_recalls, tasks), dtype=np.float32).swapaxes(0, 1)
@@ -174,7 +189,6 @@ def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) 
         shown = at_least[0, -1, -1] >= _ENOUGH
         if depth == state.n_live or (shown and number > 0):
             break
-        depth, every = _DEEPER * depth, _FEWER * every
     grid, seen, at_least = (np.concatenate(parts, axis=-1) for parts in zip(*sections, strict=True))
     return Knowledge(
         state.n_live, len(asked), np.array([level.k for level in levels]), grid, seen, at_least,
@@ -186,11 +200,15 @@ def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) 
 class _AllCodes:
     """What every search scans if there are no lists."""
 
-    def __init__(self, state: State, distance: str, n_levels: int) -> None:
+    def __init__(self, state: State, distance: str, queries: Any) -> None:  # noqa: ARG002
         self.state, self.distance = state, distance
-        self.weights, self.thresholds = np.zeros((n_levels, 4)), np.full((n_levels, 1), -np.inf)
-        self.lists, self.most = np.zeros((n_levels, 1)), np.zeros((n_levels, 1))
-        self.codes = np.full((n_levels, 1), float(state.n_live))
+
+    def fit(self, levels: Sequence[_Level]) -> None:
+        """Learn what is scanned for each level."""
+        n = len(levels)
+        self.weights, self.thresholds = np.zeros((n, 4)), np.full((n, 1), -np.inf)
+        self.lists, self.most = np.zeros((n, 1)), np.zeros((n, 1))
+        self.codes = np.full((n, 1), float(self.state.n_live))
 
     def nearest(self, queries: Any, depth: int) -> Ids:
         """Numbers of the nearest codes of some queries."""
@@ -204,30 +222,36 @@ class _AllCodes:
 class _Lists(_AllCodes):
     """The lists, how many neighbours the regression expects in each, and thresholds for that."""
 
-    def __init__(self, state: State, distance: str, queries: Any, levels: Sequence[_Level]) -> None:
+    def __init__(self, state: State, distance: str, queries: Any) -> None:
         hasher = state.hasher
         assert isinstance(hasher, ListHasher)
         self.state, self.distance, self.hasher = state, distance, hasher
-        sizes = np.sum([np.diff(segment.lists(hasher).bounds) for segment in state.segments], axis=0)
-        most = min(len(sizes), max(1, _CODES_SCANNED * len(sizes) // (len(queries) * state.n_live)))
+        self.sizes = np.sum([np.diff(segment.lists(hasher).bounds) for segment in state.segments], axis=0)
+        n_lists = len(self.sizes)
+        most = min(n_lists, max(1, _CODES_SCANNED * n_lists // (len(queries) * state.n_live)))
         self.numbers, self.squared = list_search(state).chosen_lists(queries, Probing(most))
-        within = np.cumsum(np.where(self.numbers >= 0, sizes[self.numbers], 0), axis=1)
-        few = slice(None, None, _FEWER)
+
+    def fit(self, levels: Sequence[_Level]) -> None:
+        """Fit the regression and choose the thresholds."""
+        within = np.cumsum(np.where(self.numbers >= 0, self.sizes[self.numbers], 0), axis=1)
+        few, most = slice(None, None, _FEWER), self.numbers.shape[1]
         features = np.stack([log_expected(self.squared[few, :_RANKS_FITTED], unit) for unit in np.eye(4)], axis=2)
         self.expected, weights, tables = [], np.zeros(4), []
         for level in levels:
-            ranks = self._ranks(level.truth, level.every)
-            weights = _fitted(features, ranks[:: _FEWER // level.every], weights)
-            expected = log_expected(self.squared, weights)
+            ranks, true = self._ranks(level.truth, level.every), level.true
+            fitted = slice(None, None, _FEWER // level.every)
+            weights = _fitted(features, np.where(true, ranks, -1)[fitted], weights)
+            whole = weights - np.array([math.log(level.counts.mean() / level.k), 0.0, 0.0, 0.0])  # beyond the sample
+            expected = log_expected(self.squared, whole)
             of_truth = np.take_along_axis(expected[:: level.every], np.maximum(ranks, 0), axis=1)
-            falling = -np.sort(-np.where(ranks >= 0, of_truth, -np.inf), axis=None)
+            falling = -np.sort(-np.where(ranks >= 0, of_truth, -np.inf)[true])
             last = np.ceil(np.array(_SHARES_IN_LISTS) * falling.size).astype(int) - 1
             thresholds = np.maximum(falling[last], expected[np.isfinite(expected)].min()) - _ROUNDING
             # expectations fall with the rank, so that those above a threshold come first
             scanned = np.array([(expected[few] >= threshold).sum(axis=1).clip(1) for threshold in thresholds])
             codes = [np.take_along_axis(within[few], n[:, np.newaxis] - 1, axis=1).mean() for n in scanned]
             farthest = np.minimum(most, np.ceil(_ROOM_FOR_LISTS * scanned.max(axis=1)))
-            tables.append((weights, thresholds, scanned.mean(axis=1), farthest, np.array(codes)))
+            tables.append((whole, thresholds, scanned.mean(axis=1), farthest, np.array(codes)))
             self.expected.append(expected)
         columns = (np.array(table) for table in zip(*tables, strict=True))
         self.weights, self.thresholds, self.lists, self.most, self.codes = columns
@@ -265,21 +289,40 @@ class _Lists(_AllCodes):
         return labels.reshape(-1, *ids.shape)
 
 
-def _levels(segments: Sequence[Segment], queries: npt.NDArray[Any], own: Ids) -> tuple[Floats, list[_Level]]:
-    """How far the first neighbours are, and the levels with the true neighbours: of many vectors, within a sample."""
+def _levels(
+    segments: Sequence[Segment], queries: npt.NDArray[Any], own: Ids, found: Ids
+) -> tuple[Floats, list[_Level]]:
+    """How far the first neighbours are, and the levels with their true neighbours.
+
+    Of many vectors, only a sample is compared with the queries. A vector of the sample is among the k nearest of all if
+    it is as near as the k-th of the sample and of the nearest codes that were ``found``. Some neighbours may be in
+    neither, and then a few vectors count that are just beyond the k nearest. So they do if the sample holds less than
+    one neighbour of a query.
+    """
     n, size = sum(segment.n_live for segment in segments), queries.size
     rows = min(n, max(_PRODUCTS // size, min(-(-n // LEVELS[0]), _MOST_PRODUCTS // size), LEVELS[0] + 1))
     looked_at, share = drawn(segments, rows, seed=1), rows / n
     far, levels = np.zeros(2), []
     for every, ks in ((1, LEVELS[:_NEAR_LEVELS]), (_FEWER, LEVELS[_NEAR_LEVELS:])):
-        wanted = min(rows, math.ceil(ks[-1] * share) + 1)
-        distances, near = nearest_by_products(queries[::every], segments, looked_at, wanted)
-        others = np.argsort(near == own[::every, np.newaxis], axis=1, kind="stable")[:, : max(1, wanted - 1)]
-        truth = np.take_along_axis(near, others, axis=1)
+        expected = ks[-1] * share
+        wanted = min(rows, math.ceil(expected + 4 * math.sqrt(expected * (1 - share))) + 1)
+        distances, truth = nearest_by_products(queries[::every], segments, looked_at, wanted)
+        others = np.argsort(truth == own[::every, np.newaxis], axis=1, kind="stable")[:, : max(1, wanted - 1)]
+        distances, truth = (np.take_along_axis(table, others, axis=1) for table in (distances, truth))
+        nearest = distances
+        if rows < n:
+            codes = found[::every].copy()
+            for row, known in zip(codes, np.column_stack([truth, own[::every]]), strict=True):
+                row[np.isin(row, known)] = -1
+            by_codes = nearest_candidates(as_floats(queries[::every]), codes, measure_of(segments), ks[-1])[0]
+            nearest = np.sort(np.concatenate([distances, by_codes], axis=1), axis=1)
         if every == 1:
-            far = np.quantile(np.take_along_axis(distances, others[:, :1], axis=1), [_SHARE_LIKE, 1.0])
-        fitting = [k for k in ks if math.ceil(k * share) <= truth.shape[1]]
-        levels += [_Level(k, every, truth[:, : math.ceil(k * share)]) for k in fitting]
+            far = np.quantile(distances[:, 0], [_SHARE_LIKE, 1.0])
+        for k in ks:
+            if k <= nearest.shape[1]:
+                rank = min(max(k, math.ceil(1 / share)), nearest.shape[1])
+                counts = (distances <= nearest[:, rank - 1 : rank]).sum(axis=1).clip(max=rank)
+                levels.append(_Level(k, every, truth, counts))
     return far * [1.0, _ROOM], levels
 
 
@@ -324,23 +367,27 @@ def _write_places(codes: Any, ids: Any, order: Any, places: Any) -> None:
                 places[q, c] = order[q, place]
 
 
-def _recalls(nearness: Any, first: Any, k: int, grid: Ids, n_thresholds: int) -> tuple[Floats, Floats]:
-    """Mean recall and its lower bound for each threshold and number of candidates.
+def _recalls(nearness: Any, first: Any, counts: Ids, grid: Ids, n_thresholds: int) -> tuple[Floats, Floats]:
+    """Recall and its lower bound for each threshold and number of candidates; queries have ``counts`` true neighbours.
 
     The bound counts one more query that misses some, so that a sample without a miss does not promise certainty.
     """
-    shape = n_thresholds, len(grid)
-    sums, squares = np.zeros(shape), np.zeros(shape)
-    _add_recalls(nearness, np.ascontiguousarray(first), k, grid, sums, squares)
-    n, missed = len(first), max(0.0, 1 - _MISSED / k)
-    mean = (sums + missed) / (n + 1)
-    variance = np.maximum(0.0, (squares + missed**2) / (n + 1) - mean**2)
-    return sums / n, mean - _DEVIATIONS * np.sqrt(variance / n)
+    hits, squares, products = np.zeros((3, n_thresholds, len(grid)))
+    _add_hits(nearness, np.ascontiguousarray(first), counts, grid, hits, squares, products)
+    n, mean = len(first), counts.mean()
+    found = max(0.0, mean - _MISSED)
+    recall = (hits + found) / ((n + 1) * mean)
+    squares, products = squares + found**2, products + found * mean
+    variance = (squares - 2 * recall * products + recall**2 * ((counts**2).sum() + mean**2)) / ((n + 1) * mean**2)
+    return hits / (n * mean), recall - _DEVIATIONS * np.sqrt(np.maximum(0.0, variance) / n)
 
 
 @kernel
-def _add_recalls(nearness: Any, first: Any, k: int, grid: Any, sums: Any, squares: Any) -> None:
-    """Add up recalls and squares; the rank of a code for a threshold is the number of codes before it that it scans."""
+def _add_hits(nearness: Any, first: Any, counts: Any, grid: Any, sums: Any, squares: Any, products: Any) -> None:
+    """Add up how many true neighbours are found, the squares of that, and its products with ``counts``.
+
+    The rank of a code for a threshold is the number of codes before it that it scans.
+    """
     n_thresholds, n_steps = sums.shape
     hits, before = np.empty((n_thresholds, n_steps + 1), dtype=np.int64), np.empty(n_thresholds + 1, dtype=np.int64)
     for q in range(first.shape[0]):
@@ -349,7 +396,7 @@ def _add_recalls(nearness: Any, first: Any, k: int, grid: Any, sums: Any, square
             place = nearness[q, c]
             if place < 0:
                 continue
-            if place < k:
+            if place < counts[q]:
                 rank = 0
                 for t in range(n_thresholds):
                     rank += before[t]
@@ -360,5 +407,6 @@ def _add_recalls(nearness: Any, first: Any, k: int, grid: Any, sums: Any, square
             total = 0
             for step in range(n_steps):
                 total += hits[t, step]
-                sums[t, step] += total / k
-                squares[t, step] += (total / k) ** 2
+                sums[t, step] += total
+                squares[t, step] += total**2
+                products[t, step] += total * counts[q]

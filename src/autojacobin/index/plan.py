@@ -45,7 +45,7 @@ _WIDER = 4  # times the candidates, for a query that is unlike those that the in
 _WIDEST = 64  # times the candidates, for one that is unlike all of them; it scans all lists
 _WIDER_AT_ONCE = 4  # queries
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
-_WIDER_LISTS = 3  # how many thresholds for lists further such a query goes, up to the last but one
+_WIDER_LISTS = 5  # how many thresholds for lists further such a query goes, up to the last but one
 
 
 @dataclass(frozen=True, eq=False)
