@@ -39,7 +39,9 @@ _LARGEST_RECALL = 0.999
 _LARGEST_K = 2**31  # also where there are fewer vectors
 
 # What parts of a search cost, in nanoseconds of a core, roughly. Only their ratios matter, and only to the speed.
-_PER_CODE_BYTE, _PER_VECTOR_BYTE, _PER_LIST = 0.08, 0.25, 60.0
+_PER_CODE_BYTE, _PER_LIST = 0.06, 120.0
+_PER_CANDIDATE, _PER_CANDIDATE_BYTE = 60.0, 0.15  # the first for each code of the vector
+_PER_COMPARED_BYTE = 0.25  # where all vectors are compared
 _SHARE_PROBED, _FEWEST_PROBES = 32, 8
 _WIDER = 4  # times the candidates, for a query that is unlike those that the index learned from
 _WIDEST = 64  # times the candidates, for one that is unlike all of them; it scans all lists
@@ -190,7 +192,7 @@ def make_plan(
     known = know(distance)
     plan, cost = _cheapest(state, known, wanted, asked, distance, n_allowed)
     bytes_per_vector = state.segments[0].vectors.dtype.itemsize * state.hasher.n_features_in_
-    return plan if plan is not None and cost < n * bytes_per_vector * _PER_VECTOR_BYTE else everything
+    return plan if plan is not None and cost < n * bytes_per_vector * _PER_COMPARED_BYTE else everything
 
 
 def _cheapest(
@@ -214,11 +216,11 @@ def _cheapest(
     beyond = min(int(np.searchsorted(known.levels, k / share)), len(known.levels) - 1)  # of a random filter
     bytes_per_vector = state.segments[0].vectors.dtype.itemsize * state.hasher.n_features_in_
     hasher = state.hasher
-    n_bits = hasher.n_code_bits if isinstance(hasher, ListHasher) else hasher.n_bits
+    n_bits, copies = (hasher.n_code_bits, hasher.copies) if isinstance(hasher, ListHasher) else (hasher.n_bits, 1)
     costs = (
         known.codes[beyond] * n_bits / 8 * _PER_CODE_BYTE
         + known.lists[beyond] * _PER_LIST
-        + numbers * bytes_per_vector * _PER_VECTOR_BYTE
+        + numbers * (copies * _PER_CANDIDATE + bytes_per_vector * _PER_CANDIDATE_BYTE)
     )
     t = int(np.argmin(costs))
     number = max(k, math.ceil(numbers[t]))
