@@ -46,8 +46,8 @@ def denoised(seed):
 
 
 def test_f_is_the_nearest_point_of_the_curve():
-    points = denoised(0)
-    for point, image in zip(points.noisy[::4], points.ideal[::4], strict=True):
+    noisy, _ = denoised(0)
+    for point, image in zip(noisy[::4], drawings.nearest(noisy[::4]), strict=True):
         starts = np.linspace(-1.15, 1.15, 24)
         finds = [
             minimize_scalar(
@@ -60,40 +60,38 @@ def test_f_is_the_nearest_point_of_the_curve():
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.rare)])
 def test_the_network_of_figure_2_has_learned_to_remove_noise(seed):
-    points = denoised(seed)
-    noise, rest = (
-        np.linalg.norm(where - drawings.nearest(where), axis=1).mean() for where in (points.noisy, points.learned)
-    )
+    noisy, learned = denoised(seed)
+    noise, rest = (np.linalg.norm(where - drawings.nearest(where), axis=1).mean() for where in (noisy, learned))
     assert rest < 0.5 * noise
-    errors = [np.linalg.norm(where - points.ideal, axis=1).mean() for where in (points.noisy, points.learned)]
+    errors = [np.linalg.norm(where - drawings.nearest(noisy), axis=1).mean() for where in (noisy, learned)]
     assert errors[1] < 0.6 * errors[0]  # it sends them to the nearest point, not just anywhere on the curve
 
 
 def test_figure_2_shows_where_points_come_from_and_go():
     figure = draw_denoising()
-    points = denoised(0)
+    before, after = denoised(0)
     noisy, ideal, learned = figure.axes
-    for axes, where in ((noisy, points.noisy), (ideal, points.ideal), (learned, points.learned)):
+    for axes, where in ((noisy, before), (ideal, drawings.nearest(before)), (learned, after)):
         shown = axes.collections[-1]
         assert np.allclose(shown.get_offsets(), where)
         assert np.array_equal(shown.get_facecolor(), noisy.collections[0].get_facecolor())
     assert noisy.get_title().startswith("noisy points\nmean distance 0.0")
     assert ideal.get_title().endswith("mean distance 0")
-    assert len(ideal.texts) == len(learned.texts) == len(points.noisy)  # an arrow each
+    assert len(ideal.texts) == len(learned.texts) == len(before)  # an arrow each
     assert {"$x_1$", "$x_2$"} <= set(texts(figure))
 
 
 def test_figure_3_colours_the_plane_and_its_hidden_features_by_code():
-    figure, data = draw_toy(), drawings.train_toy()
-    assert np.allclose(data.points.sum(axis=1), 1)
-    assert data.points.min() > 0
-    assert np.array_equal(data.codes, data.hidden >= 0)
+    figure, (points, hidden, codes) = draw_toy(), drawings.train_toy()
+    assert np.allclose(points.sum(axis=1), 1)
+    assert points.min() > 0
+    assert np.array_equal(codes, hidden >= 0)
     plane, cube = figure.axes
-    numbers = data.codes @ [4, 2, 1]
+    numbers = codes @ [4, 2, 1]
     used = np.unique(numbers)
     assert len(used) == 7
     assert cube.get_title() == "hidden features, 7 codes"
-    for axes, where in ((plane, data.points), (cube, data.hidden)):
+    for axes, where in ((plane, points), (cube, hidden)):
         clouds = [line for line in axes.lines if line.get_linestyle() == "None"]
         assert [cloud.get_color() for cloud in clouds] == [CODE_COLOURS[number] for number in used]
         assert len({cloud.get_marker() for cloud in clouds}) == 7

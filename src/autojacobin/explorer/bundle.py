@@ -162,9 +162,9 @@ def build_bundle(
         "toy": None,
     }
     if toy:
-        example = train_toy()
-        points = {"points": np.round(example.points, 3).tolist(), "hidden": np.round(example.hidden, 3).tolist()}
-        about["toy"] = {**points, "codes": (example.codes @ np.array([4, 2, 1])).tolist()}
+        points, hidden, codes = train_toy()
+        shapes = {"points": np.round(points, 3).tolist(), "hidden": np.round(hidden, 3).tolist()}
+        about["toy"] = {**shapes, "codes": (codes @ np.array([4, 2, 1])).tolist()}
     records, pictures = [], []
     for place, pieces in enumerate(shown):
         some = np.unique(np.concatenate(pieces))

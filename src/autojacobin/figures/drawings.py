@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BIASES = "#8E44AD"  # purple as in the paper
-_LAYERS_AT = (0.0, 2.0, 4.0)
-_RADIUS = 0.2
-# height of each unit and its index; dots fill the gap before the last one
-_OUTER = ((1.6, "1"), (0.9, "2"), (0.2, "3"), (-1.2, "D"))
-_HIDDEN = ((1.25, "1"), (0.55, "2"), (-0.85, "d"))
+# height of each unit by its index; dots fill the gap before the last one
+_OUTER = {"1": 1.6, "2": 0.9, "3": 0.2, "D": -1.2}
+_HIDDEN = {"1": 1.25, "2": 0.55, "d": -0.85}
+_LAYERS = (
+    (0.0, _OUTER, "x", "input layer", "$x$"),
+    (2.0, _HIDDEN, "y", "hidden layer", r"$y = \tanh(W_1 x + b_1)$"),
+    (4.0, _OUTER, "z", "output layer", r"$z = \tanh(W_2\, y + b_2)$"),
+)
 _BIAS_AT = 2.35
 _CAPTION_AT = -1.85
 
@@ -42,34 +45,23 @@ def draw_network() -> Figure:
     """Draw D inputs, d hidden units in black, D outputs, the biases in purple, and the formulas below the layers."""
     figure = new_figure(COLUMN, 3.0)
     axes = figure.add_subplot()
-    layers = (_OUTER, _HIDDEN, _OUTER)
-    for number in (0, 1):
-        for y, _ in layers[number]:
-            for end, _ in layers[number + 1]:
-                _edge(axes, (_LAYERS_AT[number], y), (_LAYERS_AT[number + 1], end), FAINT)
-        bias = (_LAYERS_AT[number], _BIAS_AT)
-        for end, _ in layers[number + 1]:
-            _edge(axes, bias, (_LAYERS_AT[number + 1], end), BIASES)
-        _unit(axes, bias, "1", fill=BIASES, ink="white")
-        middle = (_LAYERS_AT[number] + _LAYERS_AT[number + 1]) / 2
-        axes.text(middle, _BIAS_AT, f"$b_{number + 1}$", color=BIASES, fontsize=LABEL_SIZE, ha="center", va="center")
-        axes.text(middle, -1.38, f"$W_{number + 1}$", color=INK, fontsize=LABEL_SIZE, ha="center", va="center")
-    for x, layer, letter in zip(_LAYERS_AT, layers, "xyz", strict=True):
-        hidden = layer is _HIDDEN
-        for y, index in layer:
-            text = f"${letter}_{{{index}}}$"
-            _unit(axes, (x, y), text, fill="black" if hidden else "white", ink="white" if hidden else INK)
-        gap = (layer[-2][0] + layer[-1][0]) / 2
-        axes.text(x, gap, r"$\vdots$", fontsize=LABEL_SIZE + 3, ha="center", va="center")
-    for x, name, formula in zip(
-        _LAYERS_AT,
-        ("input layer", "hidden layer", "output layer"),
-        ("$x$", r"$y = \tanh(W_1 x + b_1)$", r"$z = \tanh(W_2\, y + b_2)$"),
-        strict=True,
-    ):
-        axes.text(x, _CAPTION_AT, name, fontsize=SMALL_SIZE, ha="center", va="center")
-        axes.text(x, _CAPTION_AT - 0.36, formula, fontsize=SMALL_SIZE, ha="center", va="center")
-    axes.text(2.0, _CAPTION_AT - 0.72, r"code: sign of $y$", fontsize=SMALL_SIZE, ha="center", va="center")
+    write = partial(axes.text, ha="center", va="center")
+    for number, (layer, following) in enumerate(itertools.pairwise(_LAYERS), start=1):
+        ends, middle = (layer[0], following[0]), (layer[0] + following[0]) / 2
+        for heights, colour in ((layer[1].values(), FAINT), ([_BIAS_AT], BIASES)):
+            pairs = np.transpose(list(itertools.product(heights, following[1].values())))
+            axes.plot(ends, pairs, color=colour, linewidth=0.5, zorder=1)
+        _unit(axes, (layer[0], _BIAS_AT), "1", fill=BIASES, ink="white")
+        write(middle, _BIAS_AT, f"$b_{number}$", color=BIASES, fontsize=LABEL_SIZE)
+        write(middle, -1.38, f"$W_{number}$", color=INK, fontsize=LABEL_SIZE)
+    for x, units, letter, name, formula in _LAYERS:
+        fill, ink = ("black", "white") if units is _HIDDEN else ("white", INK)
+        for index, y in units.items():
+            _unit(axes, (x, y), f"${letter}_{{{index}}}$", fill=fill, ink=ink)
+        write(x, sum(list(units.values())[-2:]) / 2, r"$\vdots$", fontsize=LABEL_SIZE + 3)
+        write(x, _CAPTION_AT, name, fontsize=SMALL_SIZE)
+        write(x, _CAPTION_AT - 0.36, formula, fontsize=SMALL_SIZE)
+    write(2.0, _CAPTION_AT - 0.72, r"code: sign of $y$", fontsize=SMALL_SIZE)
     axes.set_xlim(-0.85, 4.85)
     axes.set_ylim(_CAPTION_AT - 0.95, _BIAS_AT + 0.3)
     axes.set_aspect("equal")
@@ -80,12 +72,8 @@ def draw_network() -> Figure:
 def _unit(axes: Axes, centre: tuple[float, float], text: str, *, fill: str, ink: str) -> None:
     from matplotlib.patches import Circle
 
-    axes.add_patch(Circle(centre, _RADIUS, facecolor=fill, edgecolor=INK, linewidth=0.8, zorder=3))
+    axes.add_patch(Circle(centre, 0.2, facecolor=fill, edgecolor=INK, linewidth=0.8, zorder=3))
     axes.text(*centre, text, color=ink, fontsize=SMALL_SIZE, ha="center", va="center_baseline", zorder=4)
-
-
-def _edge(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
-    axes.plot(*zip(start, end, strict=True), color=colour, linewidth=0.5, zorder=1)
 
 
 _BEND = 0.35
@@ -158,15 +146,6 @@ _SHOWN_NOISE = 0.09
 _ARROW = {"arrowstyle": "->", "linewidth": 0.9, "shrinkA": 0, "shrinkB": 1.5, "mutation_scale": 5}
 
 
-@dataclass(frozen=True)
-class Denoised:
-    """Noisy points, and the same points mapped by f and by the network; arrays of shape (n, 2)."""
-
-    noisy: Points
-    ideal: Points
-    learned: Points
-
-
 def curve(t: npt.ArrayLike) -> Points:
     """Points of the curve for t from −1.15, its left end, to 1.15, its right end."""
     t = np.asarray(t, dtype=np.float64)
@@ -179,8 +158,8 @@ def nearest(points: Points) -> Points:
     return fine[[int(((fine - point) ** 2).sum(axis=1).argmin()) for point in points]]
 
 
-def denoise(seed: int = 0) -> Denoised:
-    """Train a network on points of the curve with a little noise, then apply it to points with much noise.
+def denoise(seed: int = 0) -> tuple[Points, Points]:
+    """Train a network on points of the curve with a little noise; give points with much noise, before and after it.
 
     The cost is that of Auto-JacoBin without its binary term. In two dimensions the paper's initialisation leaves all
     hidden units in the linear part of tanh. Here they begin with steep slopes at points spread along the curve.
@@ -198,7 +177,7 @@ def denoise(seed: int = 0) -> Denoised:
     )
     t = np.linspace(-1, 1, _SHOWN)
     noisy = curve(t) + _SHOWN_NOISE * rng.normal(size=(_SHOWN, 2))
-    return Denoised(noisy, nearest(noisy), network.forward(noisy).Z)
+    return noisy, network.forward(noisy).Z
 
 
 def _initial_network(X: Points, rng: np.random.RandomState) -> Network:
@@ -220,35 +199,26 @@ def draw_denoising(seed: int = 0) -> Figure:
     figure = new_figure(PAGE, 1.95)
     from matplotlib import colormaps
 
-    points = denoise(seed)
+    noisy, learned = denoise(seed)
     panels = figure.subplots(1, 3, sharex=True, sharey=True)
     # viridis suits any colour vision; its yellow end is too pale for arrows on white
-    colours = colormaps["viridis"](np.linspace(0, 0.92, len(points.noisy)))
-    outcomes: tuple[tuple[str, Points | None], ...] = (
-        ("noisy points", None),
-        (r"$f$, the nearest point", points.ideal),
-        ("a trained network", points.learned),
-    )
-    for axes, (title, moved) in zip(panels, outcomes, strict=True):
+    colours = colormaps["viridis"](np.linspace(0, 0.92, len(noisy)))
+    outcomes = {"noisy points": noisy, r"$f$, the nearest point": nearest(noisy), "a trained network": learned}
+    for axes, (title, moved) in zip(panels, outcomes.items(), strict=True):
         axes.plot(*curve(np.linspace(-_END, _END, 200)).T, color="black", linewidth=1.4, zorder=2)
-        where = points.noisy if moved is None else moved
-        distance = np.linalg.norm(where - nearest(where), axis=1).mean()
-        _draw_points(axes, points.noisy, moved, colours)
+        distance = np.linalg.norm(moved - nearest(moved), axis=1).mean()
+        if moved is noisy:
+            axes.scatter(*noisy.T, c=colours, marker="*", s=36, linewidths=0.3, edgecolors=INK, zorder=3)
+        else:
+            for start, end, colour in zip(noisy, moved, colours, strict=True):
+                axes.annotate("", end, xytext=start, arrowprops={**_ARROW, "color": colour}, zorder=1)
+            axes.scatter(*noisy.T, c=colours, marker="*", s=7, linewidths=0, zorder=1)
+            axes.scatter(*moved.T, c=colours, marker="o", s=11, linewidths=0.4, edgecolors=INK, zorder=3)
         shown = "0" if distance < 5e-4 else f"{distance:.3f}"
         format_axes(axes, x="$x_1$", title=f"{title}\nmean distance {shown}", grid="none")
         axes.set_aspect("equal")
     panels[0].set_ylabel("$x_2$", fontsize=LABEL_SIZE)
     return figure
-
-
-def _draw_points(axes: Axes, noisy: Points, moved: Points | None, colours: Any) -> None:
-    if moved is None:
-        axes.scatter(noisy[:, 0], noisy[:, 1], c=colours, marker="*", s=36, linewidths=0.3, edgecolors=INK, zorder=3)
-        return
-    for start, end, colour in zip(noisy, moved, colours, strict=True):
-        axes.annotate("", end, xytext=start, arrowprops={**_ARROW, "color": colour}, zorder=1)
-    axes.scatter(noisy[:, 0], noisy[:, 1], c=colours, marker="*", s=7, linewidths=0, zorder=1)
-    axes.scatter(moved[:, 0], moved[:, 1], c=colours, marker="o", s=11, linewidths=0.4, edgecolors=INK, zorder=3)
 
 
 # for the eight codes of three bits: Okabe and Ito, with wine in place of their yellow, which is too pale on white paper
@@ -257,34 +227,24 @@ _PLANE_POINTS = 1000
 _MARKERS = "ov^sDPX*"
 
 
-@dataclass(frozen=True)
-class Toy:
-    """The points, their hidden features and their codes; arrays of shape (1000, 3), codes of 0 and 1."""
-
-    points: npt.NDArray[np.float64]
-    hidden: npt.NDArray[np.float64]
-    codes: npt.NDArray[np.uint8]
-
-
-def train_toy(seed: int = 2) -> Toy:
-    """Train Auto-JacoBin with three bits on 1,000 points of x1 + x2 + x3 = 1, x > 0.
+def train_toy(seed: int = 2) -> tuple[Points, Points, npt.NDArray[np.uint8]]:
+    """Train Auto-JacoBin with three bits on points of x1 + x2 + x3 = 1, x > 0; give these, their features and bits.
 
     The paper does not give the scale of its toy data. At 8 the hidden features reach the faces of the cube, as in the
     paper's picture, and with most seeds all seven codes occur that three lines can separate in a plane.
     """
     rng = np.random.RandomState(seed)
     points = rng.dirichlet([1, 1, 1], _PLANE_POINTS)
-    hasher = AutoJacoBin.as_published(3, alpha=0.01, scale=8, batch_size=None, n_epochs=50, random_state=int(seed)).fit(
-        points
-    )
-    return Toy(points, np.tanh(hasher.project(points)), hasher.transform(points))
+    hasher = AutoJacoBin.as_published(3, alpha=0.01, scale=8, batch_size=None, n_epochs=50, random_state=int(seed))
+    hasher.fit(points)
+    return points, np.tanh(hasher.project(points)), hasher.transform(points)
 
 
 def draw_toy(seed: int = 2) -> Figure:
     """Draw the training points and their hidden features, both coloured by the code; the title counts the codes."""
     figure = new_figure(PAGE, 3.6)
-    toy = train_toy(seed)
-    numbers = toy.codes @ np.array([4, 2, 1])
+    points, hidden, codes = train_toy(seed)
+    numbers = codes @ np.array([4, 2, 1])
     used = np.unique(numbers)
     plane = _panel(figure, 121, "x", "training points", (0, 1), [0.2, 0.5, 0.8])
     cube = _panel(figure, 122, "y", f"hidden features, {len(used)} codes", (-1, 1), [-0.5, 0, 0.5])
@@ -295,8 +255,8 @@ def draw_toy(seed: int = 2) -> Figure:
     for number in used:
         signs = " ".join("+" if number >> bit & 1 else "−" for bit in (2, 1, 0))
         look = {"marker": _MARKERS[number], "color": CODE_COLOURS[number], "markersize": 3.0, "markeredgewidth": 0}
-        for axes, points in ((plane, toy.points), (cube, toy.hidden)):
-            (handles[signs],) = axes.plot(*points[numbers == number].T, linestyle="none", **look)
+        for axes, where in ((plane, points), (cube, hidden)):
+            (handles[signs],) = axes.plot(*where[numbers == number].T, linestyle="none", **look)
     legend_below(figure, handles, columns=8, handle=1.0, title="code, the signs of $y_1\\,y_2\\,y_3$")
     return figure
 

@@ -21,13 +21,7 @@ _GAP = 0.25  # between pictures, as a share of their height: room for two border
 def draw_patches(patches: npt.ArrayLike, seed: int = 0, title: str = "") -> Figure:
     """Draw 196 of the patches, chosen at random without repeats, or all of them when there are fewer.
 
-    Parameters
-    ----------
-    patches : array of shape (n, height, width) or (n, height, width, 3)
-        Bytes, or fractions from 0 to 1.
-    seed : int
-        Chooses the patches.
-    title : str
+    They are an array of shape (n, height, width) or (n, height, width, 3), of bytes or of fractions from 0 to 1.
     """
     pictures = _as_patches(patches)
     chosen = np.random.RandomState(seed).permutation(len(pictures))[: _RANDOM_ROWS * _RANDOM_COLUMNS]
@@ -69,20 +63,15 @@ def _draw_border(axes: Axes, number: int, columns: int, size: tuple[int, int], c
     """Draw a border around the picture ``number``; ``size`` is the height and width of the pictures."""
     from matplotlib.patches import Rectangle
 
-    y, x = _corner(number, columns, *size)
-    margin = _gap(size[0]) / 6
-    corner, (height, width) = (x - 0.5 - margin, y - 0.5 - margin), (length + 2 * margin for length in size)
+    gap = _gap(size[0])
+    y, x = (gap + place * (length + gap) - 0.5 for place, length in zip(divmod(number, columns), size, strict=True))
+    margin = gap / 6
+    corner, (height, width) = (x - margin, y - margin), (length + 2 * margin for length in size)
     axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=1.2, clip_on=False))
 
 
 def _gap(height: int) -> int:
     return max(1, round(_GAP * height))
-
-
-def _corner(number: int, columns: int, height: int, width: int) -> tuple[int, int]:
-    row, column = divmod(number, columns)
-    gap = _gap(height)
-    return gap + row * (height + gap), gap + column * (width + gap)
 
 
 QUERY, TRUE_NEIGHBOUR = "#CC0000", "#E69F00"  # colours of the borders, red and orange as in the paper
@@ -101,17 +90,8 @@ def draw_retrieval(
 ) -> Figure:
     """Draw the query with a red border, and an orange border around every true neighbour that a method found.
 
-    Parameters
-    ----------
-    query_patch : array of shape (height, width) or (height, width, 3)
-        Bytes, or fractions from 0 to 1, as in all patches.
-    true_patches : array of shape (n, height, width) or (n, height, width, 3)
-        The true neighbours, the nearest first.
-    retrieved : dict of method to (patches, is_true)
-        What the method retrieved, the nearest first, and which of these are true neighbours. Their number is shown
-        in the title of the method's panel.
-    title : str
-        What was searched: data set, bits, share of the base that was retrieved.
+    Patches are as in :func:`draw_patches`, the nearest first. ``retrieved`` holds for each method what it retrieved,
+    and which of these are true neighbours; their number is in the title of its panel. ``title`` says what was searched.
     """
     query = _as_patches(np.asarray(query_patch)[None])
     truth = _as_patches(true_patches)

@@ -37,12 +37,7 @@ _MARKERS_PER_LINE = 6
 def draw_cost(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     """Draw the cost of the batch after each step, and below it the terms that add up to it.
 
-    Parameters
-    ----------
-    history : dict of arrays
-        ``history_`` of a fitted auto-encoder hasher.
-    title : str
-        What was trained: data set, bits, α.
+    ``history`` is the ``history_`` of a fitted auto-encoder hasher, and ``title`` says what was trained.
     """
     cost = np.asarray(history["cost"])
     terms = {name: np.asarray(history[name]) for name in _TERMS if name in history}
@@ -75,21 +70,14 @@ def draw_cost(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
 
 
 _BAR_WIDTH = 0.17
-_NUMBER = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 5.5, "rotation": 90}
 _PALEST = 0.75  # share of white in the bar of the smallest α
 
 
 def draw_alpha(values: Mapping[int, Mapping[float, float]], reference: Mapping[int, float], title: str = "") -> Figure:
     """Draw a group of bars for each code length: one bar for each α, and NOKMeans.
 
-    Parameters
-    ----------
-    values : dict of bits to dict of α to float
-        m-Recall of Auto-JacoBin. Every length must have the same values of α.
-    reference : dict of bits to float
-        m-Recall of NOKMeans at the same lengths.
-    title : str
-        What was measured: data set, k, seeds.
+    ``values`` is the m-Recall of Auto-JacoBin by code length and α, the same α for each length, and ``reference`` that
+    of NOKMeans by code length. ``title`` says what was measured.
     """
     heights = {bits: values[bits] for bits in sorted(values)}
     weights = sorted(next(iter(heights.values())))
@@ -119,16 +107,17 @@ def draw_alpha(values: Mapping[int, Mapping[float, float]], reference: Mapping[i
 
 def _bars(axes: Any, centres: Any, values: list[float], *, colour: str, hatch: str = "") -> Any:
     bars = axes.bar(centres, values, _BAR_WIDTH, color=colour, edgecolor=INK, linewidth=0.5, hatch=hatch)
-    for centre, value in zip(centres, values, strict=True):
-        axes.annotate(f"{value:.3f}".removeprefix("0"), (centre, value), xytext=(0, 3), **_NUMBER)
+    axes.bar_label(bars, [f"{value:.3f}".removeprefix("0") for value in values], padding=3, fontsize=5.5, rotation=90)
     return bars
 
 
 def _shade(colour: str, place: int, n: int) -> str:
     """Mix the colour with white: the larger α, the less white."""
+    from matplotlib.colors import to_hex, to_rgb
+
     white = _PALEST * (1 - place / max(1, n - 1))
-    parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * white):02X}" for part in parts)
+    red, green, blue = (part + (1 - part) * white for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 _POINTS = 100  # of a curve, evenly spread over the axis, which keeps files small
@@ -140,15 +129,9 @@ _LONG_LABEL = 13  # longest label with which three columns of the legend fit
 def draw_recall(curves: Mapping[str, npt.ArrayLike], title: str = "", reference: str | None = None) -> Figure:
     """Draw Recall@i over the number i of retrieved points, which is on a logarithmic axis.
 
-    Parameters
-    ----------
-    curves : dict of method to array
-        Recall@1, Recall@2, … of each method, from ``evaluation.recall_curve``.
-    title : str
-        What was measured: data set, bits, k, seeds.
-    reference : str, optional
-        One of the methods. The figure then shows the differences to its Recall@i, which tell close curves apart, and
-        its Recall@i as numbers at the top.
+    ``curves`` holds Recall@1, Recall@2, … of each method, from ``evaluation.recall_curve``. With one of the methods as
+    the ``reference``, the figure shows the differences to its Recall@i, which tell close curves apart, and its Recall@i
+    as numbers at the top. ``title`` says what was measured.
     """
     ordered = _in_legend_order(curves)
     columns = 2 if any(len(style_of(method).label) > _LONG_LABEL for method in ordered) else 3
@@ -237,14 +220,8 @@ def draw_recall_grid(
 ) -> Figure:
     """Draw a grid of panels, each like that of :func:`draw_recall`.
 
-    Parameters
-    ----------
-    curves : dict of (k, bits) to dict of method to array
-        Recall@1, Recall@2, … of each method, for every k with every code length.
-    title : str
-        What was measured: data set, seeds.
-    reference : str, optional
-        A method of every panel, whose Recall@i is subtracted from that of all.
+    ``curves`` holds the curves of a panel by ``(k, bits)``, for every k with every code length. The ``reference`` is a
+    method of every panel.
     """
     cells = {cell: _in_legend_order(held) for cell, held in curves.items()}
     ks, lengths = (sorted({cell[part] for cell in cells}) for part in (0, 1))

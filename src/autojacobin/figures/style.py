@@ -152,14 +152,9 @@ def legend_below(
 def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Path, Path]:
     """Write ``figure`` as ``name.png`` and ``name.svg`` into ``folder``, which is made if it does not exist.
 
-    The SVG takes other colours on a dark page, unless it holds pictures.
-
-    Both are drawn before either is written, and each replaces an older file in one step. They contain no date and no
-    version, so the same data give the same bytes, and version control shows only real changes.
-
-    Returns
-    -------
-    png, svg : Path
+    Both are drawn before either is written, and each replaces an older file in one step. Their paths are returned.
+    They contain no date and no version, so the same data give the same bytes, and version control shows only real
+    changes. The SVG takes other colours on a dark page, unless it holds pictures.
     """
     contents = {
         "png": _rendered(figure, "png", {"Software": None}),
