@@ -1,9 +1,11 @@
 """A folder with real vectors, and the command line run in it, in this process."""
 
 import io
+import os
 import shutil
 import sys
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -60,7 +62,7 @@ def command(folder, monkeypatch, capfdbinary):
         monkeypatch.setattr(sys, "argv", ["autojacobin", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capfdbinary.readouterr()
-        with pytest.raises(SystemExit) as end:
+        with pytest.raises(SystemExit) as end, patch.dict(os.environ):  # in which --threads leaves a variable
             main()
         sys.stdout.flush()
         printed = capfdbinary.readouterr()

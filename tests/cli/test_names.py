@@ -290,7 +290,7 @@ def test_ids_of_files_are_what_is_written_there(tmp_path):
     (tmp_path / "zeros.txt").write_text("007\n8\n", encoding="utf-8")
     assert read_ids(str(tmp_path / "zeros.txt"), "integer").tolist() == [7, 8]
     (tmp_path / "names.txt").write_text("a\n\nc\n", encoding="utf-8")
-    with pytest.raises(DataError, match="have an empty line, number 2, expected an id on each"):
+    with pytest.raises(DataError, match="have an empty line, number 2, expected an id each"):
         read_ids(str(tmp_path / "names.txt"))
 
 

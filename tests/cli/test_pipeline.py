@@ -385,7 +385,7 @@ def test_a_model_and_an_index_by_another_metric(done, digits, folder, metric):
 def test_another_metric_than_that_of_the_model_is_refused(done, command, digits, folder):
     done("train", "base.npy", "cosine.safetensors", "--method", "itq", "--bits", 16, "--metric", "cosine")
     for name, own, other in (("cosine", "cosine", "euclidean"), ("model", "euclidean", "inner_product")):
-        words = f"the model was trained for the metric {own}, got --metric {other}; leave it out"
+        words = f"was trained for the metric {own}, got {other}; leave the metric out"
         refused = command("index", "build", f"{name}.safetensors", "base.npy", "new", "--metric", other)
         assert (refused.code, words in refused.err) == (1, True), refused.err
     assert not (folder / "new").exists()

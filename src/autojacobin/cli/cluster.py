@@ -1,7 +1,5 @@
 """``autojacobin cluster``: work on data too large for one machine, with many processes or machines."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,21 +7,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from autojacobin.cli import options
 from autojacobin.cli.console import kept_in, progress_bar, stoppable
-from autojacobin.cli.opening import load_model, opened
+from autojacobin.cli.opening import opened
 from autojacobin.cli.outputs import check_output, report_output, write_neighbours
 from autojacobin.core.parallel import Progress
+from autojacobin.hashers import load
 
 app = typer.Typer(help="Work on many files with many processes or machines.", no_args_is_help=True)
 
 _ROWS = 2**20
 _TRUTH_ENDINGS = (".npy", ".ivecs", ".ibin", ".npz", ".csv")
 
-_Inputs = Annotated[list[str], typer.Argument(metavar="INPUTS", help="Files of vectors: paths, patterns or addresses.")]
-_Cluster = Annotated[str, typer.Option(metavar="ADDRESS", help="local:N for N processes, or tcp://scheduler:8786.")]
-_Rows = Annotated[int, typer.Option("--rows", min=1, help="Vectors per task, rounded up to blocks of 65,536.")]
+_Inputs = Annotated[list[str], Argument(metavar="INPUTS", help="Files of vectors: paths, patterns or addresses.")]
+_Cluster = Annotated[str, Option(metavar="ADDRESS", help="local:N for N processes, or tcp://scheduler:8786.")]
+_Rows = Annotated[int, Option("--rows", min=1, help="Vectors per task, rounded up to blocks of 65,536.")]
 
 
 @app.command()
@@ -31,7 +31,7 @@ def build(
     context: typer.Context,
     model: options.ModelPath,
     inputs: _Inputs,
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; all workers need access to it.")],
+    index: Annotated[Path, Argument(metavar="INDEX", help="Folder to make; all workers need access to it.")],
     cluster: _Cluster = "local:2",
     keep_vectors: options.KeepVectors = True,
     rows: _Rows = _ROWS,
@@ -44,7 +44,7 @@ def build(
     """
     from autojacobin.jobs import build_index
 
-    hasher, start = load_model(model), time.perf_counter()
+    hasher, start = load(model), time.perf_counter()
     with stoppable(kept_in(f"{index}.building")), _workers(cluster) as (workers, progress):
         n = build_index(
             inputs, hasher, index, workers, keep_vectors=keep_vectors, rows_per_chunk=rows, progress=progress
@@ -57,7 +57,7 @@ def encode(
     context: typer.Context,
     model: options.ModelPath,
     inputs: _Inputs,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the codes; all workers need access to it.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="Folder for the codes; all workers need access to it.")],
     cluster: _Cluster = "local:2",
     rows: _Rows = _ROWS,
 ) -> None:
@@ -69,7 +69,7 @@ def encode(
     """
     from autojacobin.jobs import encode_files
 
-    hasher, start = load_model(model), time.perf_counter()
+    hasher, start = load(model), time.perf_counter()
     with stoppable(kept_in(out)), _workers(cluster) as (workers, progress):
         paths = encode_files(inputs, hasher, out, workers, rows_per_chunk=rows, progress=progress)
     _report(context, out, start, f"Wrote {len(paths)} files to {out}", {"out": out, "files": len(paths)})
@@ -78,7 +78,7 @@ def encode(
 @app.command()
 def search(
     context: typer.Context,
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index; all workers need access to it.")],
+    index: Annotated[Path, Argument(metavar="INDEX", help="Folder of the index; all workers need access to it.")],
     queries: options.QueriesPath,
     out: options.NeighboursPath,
     k: options.K = 10,
@@ -112,7 +112,7 @@ def truth(
     context: typer.Context,
     base: _Inputs,
     queries: options.QueriesPath,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help=f"Ids to write: {', '.join(_TRUTH_ENDINGS)}.")],
+    out: Annotated[Path, Argument(metavar="OUT", help=f"Ids to write: {', '.join(_TRUTH_ENDINGS)}.")],
     k: options.K = 100,
     cluster: _Cluster = "local:2",
     rows: _Rows = _ROWS,

@@ -1,7 +1,5 @@
 """What commands print: a progress bar, sentences, tables or JSON, and in one sentence what ended a command early."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -78,14 +76,20 @@ def progress_bar(console: Console | None = None) -> Iterator[Progress]:
                 yield progress
 
 
+def numbered(blocks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Give blocks of rows, each with the number of its first row."""
+    row = 0
+    for block in blocks:
+        yield row, block
+        row += len(block)
+
+
 def report_blocks(blocks: Iterable[Any], total: int, progress: Progress, stage: str) -> Iterator[Any]:
     """Pass blocks of rows on, and report each as done when the next one is requested."""
-    done = 0
-    progress(stage, done, total)
-    for block in blocks:
+    progress(stage, 0, total)
+    for row, block in numbered(blocks):
         yield block
-        done += len(block)
-        progress(stage, done, total)
+        progress(stage, row + len(block), total)
 
 
 def print_sentence(sentence: str, facts: Mapping[str, Any]) -> None:

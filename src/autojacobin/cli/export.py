@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
+from typer import Argument, Option
 
 from autojacobin.cli.console import print_sentence, progress_bar, stoppable, wrong
 from autojacobin.cli.options import BitOrderOption, Overwrite
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Write codes to FAISS, PostgreSQL, Milvus, LanceDB or SQLite.", no_args_is_help=True)
 
-_Source = Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of an index, or a file of codes.")]
-_Vectors = Annotated[bool, typer.Option("--vectors/--no-vectors", help="Write the vectors too, if the index has them.")]
+_Source = Annotated[Path, Argument(metavar="SOURCE", help="Folder of an index, or a file of codes.")]
+_Vectors = Annotated[bool, Option("--vectors/--no-vectors", help="Write the vectors too, if the index has them.")]
 _DSN_HELP = "Server, such as postgresql://user@host/database; PGPASSWORD or ~/.pgpass may hold the password."
 
 
 @app.command()
 def faiss(
     source: _Source,
-    destination: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
+    destination: Annotated[Path, Argument(metavar="FILE", help="File to write.")],
     kind: Annotated[
         Literal["flat", "ivf", "hnsw", "hasher"],
-        typer.Option(help="flat is exact, ivf and hnsw are not; hasher also encodes."),
+        Option(help="flat is exact, ivf and hnsw are not; hasher also encodes."),
     ] = "flat",
     bitorder: BitOrderOption = "little",
     overwrite: Overwrite = False,
@@ -71,8 +72,8 @@ def faiss(
 @app.command()
 def pgvector(
     source: _Source,
-    dsn: Annotated[str, typer.Argument(metavar="DSN", envvar="AUTOJACOBIN_DSN", show_envvar=True, help=_DSN_HELP)],
-    table: Annotated[str, typer.Option(help="Table to write to; made if it does not exist.")],
+    dsn: Annotated[str, Argument(metavar="DSN", envvar="AUTOJACOBIN_DSN", show_envvar=True, help=_DSN_HELP)],
+    table: Annotated[str, Option(help="Table to write to; made if it does not exist.")],
     vectors: _Vectors = True,
 ) -> None:
     """Write codes to a table of PostgreSQL. Existing ids are replaced.
@@ -87,8 +88,8 @@ def pgvector(
 @app.command()
 def milvus(
     source: _Source,
-    uri: Annotated[str, typer.Argument(metavar="URI", help="A file that ends in .db, or the address of a server.")],
-    collection: Annotated[str, typer.Option(help="Collection to write to; made if it does not exist.")],
+    uri: Annotated[str, Argument(metavar="URI", help="A file that ends in .db, or the address of a server.")],
+    collection: Annotated[str, Option(help="Collection to write to; made if it does not exist.")],
     vectors: _Vectors = True,
     bitorder: BitOrderOption = "little",
 ) -> None:
@@ -105,8 +106,8 @@ def milvus(
 @app.command()
 def lancedb(
     source: _Source,
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Folder of the database, or its address in a store.")],
-    table: Annotated[str, typer.Option(help="Table to write to; made if it does not exist.")],
+    uri: Annotated[str, Argument(metavar="URI", help="Folder of the database, or its address in a store.")],
+    table: Annotated[str, Option(help="Table to write to; made if it does not exist.")],
     vectors: _Vectors = True,
     bitorder: BitOrderOption = "little",
 ) -> None:
@@ -122,8 +123,8 @@ def lancedb(
 @app.command()
 def sqlite(
     source: _Source,
-    database: Annotated[Path, typer.Argument(metavar="FILE", help="SQLite database; made if it does not exist.")],
-    table: Annotated[str, typer.Option(help="Table to write to; made if it does not exist.")],
+    database: Annotated[Path, Argument(metavar="FILE", help="SQLite database; made if it does not exist.")],
+    table: Annotated[str, Option(help="Table to write to; made if it does not exist.")],
     vectors: _Vectors = True,
     bitorder: BitOrderOption = "little",
 ) -> None:

@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
+from typer import Argument, Option
 
 from autojacobin.cli import opening, options
 from autojacobin.cli.console import print_sentence, progress_bar, wrong
 from autojacobin.cli.outputs import check_new_folder, report_output
 from autojacobin.core.counts import count_of
 from autojacobin.core.files import whole_folder
+from autojacobin.hashers import load
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
 
 app = typer.Typer(help="Make, change, check and repair indexes on disk.", no_args_is_help=True)
 
-_NewIndex = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder to make; it must not exist, or be empty.")]
+_NewIndex = Annotated[Path, Argument(metavar="INDEX", help="Folder to make; it must not exist, or be empty.")]
 _IDS_HELP = "text with one per line, .npy, x.parquet::COLUMN, or -."
-_Ids = Annotated[str | None, typer.Option("--ids", metavar="FILE", help=f"An id for each vector: {_IDS_HELP}")]
-_Listed = Annotated[str | None, typer.Option("--ids", metavar="FILE", help=f"File of ids: {_IDS_HELP}")]
-_Payload = Annotated[Path | None, typer.Option(metavar="FILE", help="Columns to keep: .parquet, .csv, .jsonl, .arrow.")]
+_Ids = Annotated[str | None, Option("--ids", metavar="FILE", help=f"An id for each vector: {_IDS_HELP}")]
+_Listed = Annotated[str | None, Option("--ids", metavar="FILE", help=f"File of ids: {_IDS_HELP}")]
+_Payload = Annotated[Path | None, Option(metavar="FILE", help="Columns to keep: .parquet, .csv, .jsonl, .arrow.")]
 _IdKind = Annotated[
     Literal["integer", "string", "uuid"] | None,
-    typer.Option(
-        metavar="KIND", help="Kind of new ids: integer, string or uuid; by default integer if all are whole numbers."
-    ),
+    Option(metavar="KIND", help="Kind of new ids: integer, string or uuid; by default integer if all are numbers."),
 ]
 
 
@@ -40,7 +40,7 @@ def build(
     context: typer.Context,
     vectors: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="[MODEL] VECTORS",
             help="Files of vectors, each a path, PATH::PART, or -. Before them a model that `autojacobin train` wrote, "
             "a .safetensors file; without it, a BinaryAutoencoder learns from the vectors.",
@@ -53,8 +53,7 @@ def build(
     keep_vectors: options.KeepVectors = True,
     partitions: options.Partitions = None,
     metric: Annotated[
-        options.Metric | None,
-        typer.Option("--metric", metavar="NAME", help="How vectors are compared; a model knows it."),
+        options.Metric | None, Option("--metric", metavar="NAME", help="How vectors are compared; a model knows it.")
     ] = None,
     format: options.Format = None,
 ) -> None:
@@ -76,7 +75,7 @@ def build(
     def create(folder: Path, files: list[Any], progress: Any) -> Index:
         lists = int(partitions) if partitions is not None and partitions.isdecimal() else partitions
         if has_model:
-            hasher = opening.load_model(Path(vectors[0]))
+            hasher = load(Path(vectors[0]))
         else:
             lists = "auto" if lists is None and keep_vectors else lists
             hasher = opening.learn_hasher(files, metric or "euclidean", lists, progress)
@@ -91,12 +90,8 @@ def build(
 def create(
     context: typer.Context,
     index: _NewIndex,
-    codes: Annotated[
-        list[str] | None, typer.Option("--codes", metavar="FILE", help="Packed codes, a row of bytes each.")
-    ] = None,
-    bits: Annotated[
-        int | None, typer.Option("--bits", "-b", min=1, help="Length of a code; by default all bits of a row.")
-    ] = None,
+    codes: Annotated[list[str] | None, Option(metavar="FILE", help="Packed codes, a row of bytes each.")] = None,
+    bits: Annotated[int | None, Option("--bits", "-b", min=1, help="Bits of a code; by default all of a row.")] = None,
     bitorder: options.BitOrderOption = "little",
     ids: _Ids = None,
     id_kind: _IdKind = None,
@@ -159,10 +154,10 @@ def _make(
 @app.command()
 def add(
     index: options.IndexPath,
-    vectors: Annotated[list[str], typer.Argument(metavar="VECTORS", help="Files of vectors, PATH::PART, or -.")],
+    vectors: Annotated[list[str], Argument(metavar="VECTORS", help="Files of vectors, PATH::PART, or -.")],
     ids: _Ids = None,
     payload: _Payload = None,
-    upsert: Annotated[bool, typer.Option("--upsert", help="Replace vectors whose id exists.")] = False,
+    upsert: Annotated[bool, Option("--upsert", help="Replace vectors whose id exists.")] = False,
     format: options.Format = None,
 ) -> None:
     """Add vectors to an index. Ids that exist are refused, unless --upsert is given. Either all are added or none.
@@ -190,7 +185,7 @@ def add(
 @app.command()
 def remove(
     index: options.IndexPath,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids to remove.")] = None,
+    ids: Annotated[list[str] | None, Argument(metavar="ID", help="Ids to remove.")] = None,
     listed: _Listed = None,
 ) -> None:
     """Remove vectors from an index by their ids. If one id is unknown, none is removed.
@@ -209,7 +204,7 @@ def remove(
 @app.command()
 def get(
     index: options.IndexPath,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids to look up.")] = None,
+    ids: Annotated[list[str] | None, Argument(metavar="ID", help="Ids to look up.")] = None,
     listed: _Listed = None,
     columns: options.Columns = None,
 ) -> None:
@@ -269,11 +264,9 @@ def verify(path: options.IndexPath) -> None:
 
 @app.command()
 def repair(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder of the damaged index; it is not changed.")],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder to make; it must not exist, or be empty.")],
-    model: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="Model of the index, if its copy is damaged.")
-    ] = None,
+    source: Annotated[Path, Argument(metavar="SOURCE", help="Folder of the damaged index; it is not changed.")],
+    target: Annotated[Path, Argument(metavar="TARGET", help="Folder to make; it must not exist, or be empty.")],
+    model: Annotated[Path | None, Option(metavar="MODEL", help="Model of the index, if its copy is damaged.")] = None,
 ) -> None:
     """Save the undamaged part of an index to a new one, and report what was lost.
 
@@ -283,7 +276,7 @@ def repair(
 
     with progress_bar() as progress:
         progress("reading what is undamaged", 0, 0)
-        report = repair_index(source, target, None if model is None else opening.load_model(model))
+        report = repair_index(source, target, None if model is None else load(model))
     sentence = f"Saved {report.saved:,} vectors of {source} to {target}; {report.lost:,} were lost."
     if report.renumbered:
         sentence += f" {report.renumbered:,} lost their ids and got new ones."

@@ -1,7 +1,5 @@
 """``autojacobin info`` and ``bench``: what a file or this installation is, and how fast this machine is."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import platform
 import re
@@ -14,13 +12,15 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import typer
+from typer import Argument, Option
 
 from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar, table_of, wrong
 from autojacobin.cli.models import settable
-from autojacobin.cli.opening import load_model, open_index, opened, saved_bits, split_part
+from autojacobin.cli.opening import open_index, opened, saved_bits, split_part
 from autojacobin.cli.options import Bits, K
+from autojacobin.codes import Codes
 from autojacobin.errors import DataError, StorageError
-from autojacobin.hashers import Hasher
+from autojacobin.hashers import Hasher, load
 
 _FIRST_ROWS = 1_000
 _FOR_DEVELOPERS = ("dev", "fuzz", "test")
@@ -28,9 +28,7 @@ _FEATURES, _INNER_DIMENSIONS, _TRAINING_POINTS, _ROUNDS = 128, 12, 10_000, 5  # 
 
 
 def info(
-    path: Annotated[
-        str | None, typer.Argument(metavar="PATH", help="Model, codes, index or vectors, PATH::PART.")
-    ] = None,
+    path: Annotated[str | None, Argument(metavar="PATH", help="Model, codes, index or vectors, PATH::PART.")] = None,
 ) -> None:
     """Describe a file or folder; without one, this installation: versions, cores, devices, and what is missing.
 
@@ -48,18 +46,13 @@ def _describe(name: str) -> dict[str, Any]:
     if path.is_dir():
         with open_index(path) as index:
             return {"kind": "index", **index.info(), "trained_as": index.hasher.trained_as}
-    if _is_model(path):
-        return _model(path)
-    return _vectors(name)
-
-
-def _is_model(path: Path) -> bool:
     with open(path, "rb") as file:
-        return path.suffix.lower() == ".safetensors" or file.read(10)[8:] == b'{"'  # after the header's length
+        is_model = path.suffix.lower() == ".safetensors" or file.read(10)[8:] == b'{"'  # after the header's length
+    return _model(path) if is_model else _vectors(name)
 
 
 def _model(path: Path) -> dict[str, Any]:
-    hasher = load_model(path)
+    hasher = load(path)
     return {
         "kind": "model",
         "method": type(hasher).__name__,
@@ -80,26 +73,15 @@ def _parameters(hasher: Hasher) -> dict[str, Any]:
     return own if inner is None else own | {name: value for name, value in settable(inner).items() if name not in own}
 
 
-def _codes(path: Path) -> dict[str, Any]:
-    from autojacobin.codes import Codes
-
-    codes = Codes.load(path)
-    return {"kind": "codes", "codes": len(codes), "bits": codes.n_bits, "bytes": path.stat().st_size}
-
-
 def _vectors(name: str) -> dict[str, Any]:
     with opened(name) as vectors:
+        size = vectors.path.stat().st_size
         if saved_bits(vectors) is not None:
-            return _codes(vectors.path)
+            codes = Codes.load(vectors.path)
+            return {"kind": "codes", "codes": len(codes), "bits": codes.n_bits, "bytes": size}
         first = np.asarray(vectors[:_FIRST_ROWS])
-        facts: dict[str, Any] = {
-            "kind": "vectors",
-            "format": vectors.format,
-            "vectors": len(vectors),
-            "features": vectors.shape[1],
-            "type": str(vectors.dtype),
-            "bytes": vectors.path.stat().st_size,
-        }
+        facts: dict[str, Any] = {"kind": "vectors", "format": vectors.format, "vectors": len(vectors)}
+        facts |= {"features": vectors.shape[1], "type": str(vectors.dtype), "bytes": size}
     finite = first[np.isfinite(first)]
     if finite.size:
         facts[f"first_{len(first):,}"] = f"from {finite.min():.6g} to {finite.max():.6g}"
@@ -144,8 +126,8 @@ def _gpu() -> str:
 
 def bench(
     bits: Bits = 64,
-    points: Annotated[int, typer.Option("--points", min=100, help="Vectors to encode and to search among.")] = 200_000,
-    queries: Annotated[int, typer.Option("--queries", min=1, help="Queries at once.")] = 200,
+    points: Annotated[int, Option("--points", min=100, help="Vectors to encode and to search among.")] = 200_000,
+    queries: Annotated[int, Option("--queries", min=1, help="Queries at once.")] = 200,
     k: K = 10,
 ) -> None:
     """Measure how fast this machine encodes and searches, in comparison with FAISS if that is installed.

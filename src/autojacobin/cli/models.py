@@ -1,22 +1,21 @@
 """``autojacobin train`` and ``encode``: vectors in, a model out; a model and vectors in, codes out."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from autojacobin.cli import options
-from autojacobin.cli.console import print_sentence, progress_bar, report_blocks, wrong
-from autojacobin.cli.opening import STREAM, load_model, opened, split_part
+from autojacobin.cli.console import numbered, print_sentence, progress_bar, report_blocks, wrong
+from autojacobin.cli.opening import STREAM, opened, split_part
 from autojacobin.cli.options import write_settings
 from autojacobin.cli.outputs import check_output, report_output, write_codes
 from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
-from autojacobin.hashers import Hasher, Method, find_command, methods
+from autojacobin.hashers import Hasher, Method, find_command, load, methods
 from autojacobin.hashers.parameters import check_parameters
 
 # parameters that other options set
@@ -34,27 +33,20 @@ _METHODS = ", ".join(method_names())
 
 def train(
     context: typer.Context,
-    vectors: Annotated[list[str], typer.Argument(metavar="VECTORS", help="Files of vectors, PATH::PART, or -.")],
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model to write, a .safetensors file.")],
+    vectors: Annotated[list[str], Argument(metavar="VECTORS", help="Files of vectors, PATH::PART, or -.")],
+    model: Annotated[Path, Argument(metavar="MODEL", help="Model to write, a .safetensors file.")],
     method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="METHOD",
-            help=f"Method that learns the codes: {_METHODS}.",
-            autocompletion=method_names,
-        ),
+        str, Option("--method", "-m", help=f"Method that learns the codes: {_METHODS}.", autocompletion=method_names)
     ] = "neighbour",
     bits: Annotated[
-        int | None, typer.Option("--bits", "-b", min=1, help="Length of a code; 64, or the width for sign.")
+        int | None, Option("--bits", "-b", min=1, help="Bits of a code; 64, or the width for sign.")
     ] = None,
     parameters: Annotated[
-        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the method.")
+        list[str] | None, Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the method.")
     ] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Learn from this many rows, drawn from all files.")] = None,
+    sample: Annotated[int | None, Option(min=1, help="Learn from this many rows, drawn from all files.")] = None,
     metric: options.MetricOption = "euclidean",
-    all_rows: Annotated[bool, typer.Option("--all", help="Learn from all rows, and not from 10,000 or so.")] = False,
+    all_rows: Annotated[bool, Option("--all", help="Learn from all rows, and not from 10,000 or so.")] = False,
     format: options.Format = None,
     seed: options.Seed = 0,
     device: options.OnDevice = "cpu",
@@ -78,17 +70,28 @@ def train(
     rows = None if all_rows or sample is not None else hasher.default_training_points()
     with progress_bar() as progress:
         start = time.perf_counter()
-        if sample is None and len(vectors) == 1:
-            with opened(vectors[0], format) as matrix:
-                shape = _fit(hasher, matrix, metric, method, rows, progress)
-        else:
-            drawn = _sample(vectors, sample or rows, seed, format, progress)
-            shape = _fit(hasher, drawn, metric, method, rows, progress)
+        source: AbstractContextManager[Any] = opened(vectors[0], format)
+        if sample is not None or len(vectors) > 1:
+            source = nullcontext(_sample(vectors, sample or rows, seed, format, progress))
+        with source as matrix:
+            shape = int(matrix.shape[0]), int(matrix.shape[1])
+            if "progress" in hasher.get_params():
+                hasher.set_params(progress=progress)
+            else:
+                progress(f"training {method}", 0, 0)
+            if metric == "euclidean":  # which needs no numba
+                hasher.fit(matrix, training_points=rows)
+            else:
+                from autojacobin.index.metric import Metric
+
+                Metric.of(metric, matrix).fit(hasher, matrix, training_points=rows)
         seconds = time.perf_counter() - start
         hasher.save(model, overwrite=overwrite)
         used = {name: "none" if value is None else value for name, value in settable(hasher).items()}
         write_settings(context, model, set=used)
-    learned_from, chosen = min(shape[0], rows or shape[0]), _chosen(hasher)
+    learned_from = min(shape[0], rows or shape[0])
+    chosen: dict[str, Any] = getattr(hasher, "chosen_", {}) if hasattr(hasher, "search_results_") else {}
+    chosen = {name: value for name, value in chosen.items() if value == value}  # without NaN: not used
     facts: dict[str, Any] = {"model": model, "method": method, "bits": hasher.n_bits, "vectors": shape[0]}
     facts |= {"features": shape[1], "seed": seed, "learned_from": learned_from, "seconds": round(seconds, 3)}
     if chosen:
@@ -104,10 +107,8 @@ def train(
 def encode(
     context: typer.Context,
     model: options.ModelPath,
-    vectors: Annotated[str, typer.Argument(metavar="VECTORS", help="File of vectors, PATH::PART, or -.")],
-    codes: Annotated[
-        Path, typer.Argument(metavar="CODES", help="File to write: .npz, .npy, .parquet, .csv, .jsonl, -.")
-    ],
+    vectors: Annotated[str, Argument(metavar="VECTORS", help="File of vectors, PATH::PART, or -.")],
+    codes: Annotated[Path, Argument(metavar="CODES", help="File to write: .npz, .npy, .parquet, .csv, .jsonl, -.")],
     format: options.Format = None,
     bitorder: options.BitOrderOption = "little",
     device: options.OnDevice = "cpu",
@@ -125,29 +126,21 @@ def encode(
     check_output(codes, "CODES", overwrite, inputs=[str(model), vectors])
     if bitorder == "big" and codes.suffix.lower() == ".npz":
         raise wrong("--bitorder", "an .npz file has the bit order of Codes.load; leave it out, or write .npy")
-    hasher = load_model(model)
+    hasher = load(model)
     _move_to(hasher, device)
     with progress_bar() as progress, opened(vectors, format) as matrix:
-        start = time.perf_counter()
-        made = hasher.encode(report_blocks(_prepared(hasher, matrix.blocks()), len(matrix), progress, "encoding"))
+        start, blocks = time.perf_counter(), matrix.blocks()
+        if hasher.metric_ != "euclidean":  # which needs no numba
+            from autojacobin.index.metric import Metric
+
+            metric = Metric.for_hasher(hasher)
+            blocks = (metric.prepare(block, row) for row, block in numbered(blocks))
+        made = hasher.encode(report_blocks(blocks, len(matrix), progress, "encoding"))
         seconds = time.perf_counter() - start
         write_codes(codes, made, bitorder)
     facts = {"codes": codes, "vectors": len(made), "bits": made.n_bits, "seconds": round(seconds, 3)}
     sentence = f"Wrote {codes}: {len(made):,} codes of {made.n_bits} bits in {seconds:.1f} s."
     report_output(context, codes, sentence, facts)
-
-
-def _prepared(hasher: Hasher, blocks: Iterator[Any]) -> Iterator[Any]:
-    """Vectors as the metric of a model wants them."""
-    if hasher.metric_ == "euclidean":
-        yield from blocks
-        return
-    from autojacobin.index.metric import Metric
-
-    metric, row = Metric.for_hasher(hasher), 0
-    for block in blocks:
-        yield metric.prepare(block, row)
-        row += len(block)
 
 
 def _method(name: str) -> Method:
@@ -202,29 +195,6 @@ def parse_setting(option: str, setting: str) -> tuple[str, Any]:
         except ValueError:
             continue
     return name, text
-
-
-def _fit(
-    hasher: Any, matrix: Any, metric: options.Metric, method: str, rows: int | None, progress: Progress
-) -> tuple[int, int]:
-    if "progress" in hasher.get_params():
-        hasher.set_params(progress=progress)
-    else:
-        progress(f"training {method}", 0, 0)
-    if metric == "euclidean":  # which needs no numba
-        hasher.fit(matrix, training_points=rows)
-    else:
-        from autojacobin.index.metric import Metric
-
-        Metric.of(metric, matrix).fit(hasher, matrix, training_points=rows)
-    return int(matrix.shape[0]), int(matrix.shape[1])
-
-
-def _chosen(hasher: Any) -> dict[str, Any]:
-    """Settings that the method chose for itself, if any."""
-    if not hasattr(hasher, "search_results_"):
-        return {}
-    return {name: value for name, value in hasher.chosen_.items() if value == value}  # without NaN: not used
 
 
 def _sample(names: list[str], most: int | None, seed: int, format: str | None, progress: Progress) -> Any:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.cli.console import report_blocks, wrong
+from autojacobin.cli.console import numbered, report_blocks, wrong
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import Progress
 from autojacobin.core.sampling import sample_of_blocks
@@ -84,9 +84,7 @@ def all_opened(names: list[str], format: str | None) -> Iterator[list[Vectors]]:
 
 
 @contextmanager
-def reading(
-    files: list[Vectors], blocks_of: Callable[[Vectors], Iterator[npt.NDArray[Any]]]
-) -> Iterator[Iterator[npt.NDArray[Any]]]:
+def reading(files: list[Vectors], hasher: Hasher | None = None) -> Iterator[Iterator[npt.NDArray[Any]]]:
     """Give the blocks of several files as one stream. An error in one of their rows names the file."""
     began = 0, files[0]  # the row at which the file that is being read begins
 
@@ -95,7 +93,7 @@ def reading(
         row = 0
         for file in files:
             began = row, file
-            yield from blocks_of(file)
+            yield from blocks_for(hasher, file)
             row += len(file)
 
     try:
@@ -116,11 +114,11 @@ def add_files(
         raise DataError(f"there must be an id for every vector, got {len(ids)} ids for {n} vectors; give one each")
     table = None if payload is None else read_payload(payload, n)
     write = index.upsert if upsert else index.add
-    with reading(files, partial(blocks_for, index.hasher)) as blocks:
+    with reading(files, index.hasher) as blocks:
         write(report_blocks(blocks, n, progress, "adding vectors"), ids, table)
 
 
-def blocks_for(hasher: Hasher, file: Vectors, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
+def blocks_for(hasher: Hasher | None, file: Vectors, rows: int | None = None) -> Iterator[npt.NDArray[Any]]:
     """Give the blocks of a file as an index with this hasher takes them.
 
     An index of codes that were made elsewhere takes packed bytes in its own bit order. Only a file that ``Codes.save``
@@ -129,8 +127,7 @@ def blocks_for(hasher: Hasher, file: Vectors, rows: int | None = None) -> Iterat
     from autojacobin.hashers import OwnCodes
 
     blocks = file.blocks(rows)
-    n_bits = saved_bits(file) if isinstance(hasher, OwnCodes) else None
-    if n_bits is None or not isinstance(hasher, OwnCodes):
+    if not isinstance(hasher, OwnCodes) or (n_bits := saved_bits(file)) is None:
         return blocks
     if n_bits != hasher.n_bits:
         raise DataError(f"the codes of the index have {hasher.n_bits} bits, got codes of {n_bits} bits in {file.path}")
@@ -145,37 +142,19 @@ def saved_bits(file: Vectors) -> int | None:
         return int(arrays["n_bits"]) if {"packed", "n_bits", "format_version"} == set(arrays.files) else None
 
 
-def load_model(path: Path) -> Hasher:
-    """Load a hasher, or raise StorageError if the path is not a file."""
-    from autojacobin import load
-
-    if not path.is_file():
-        what = "it is a folder" if path.is_dir() else "there is no such file"
-        raise StorageError(f"cannot read the model {path}: {what}; make one with: autojacobin train")
-    return load(path)
-
-
 def open_index(path: Path) -> Index:
     """Open an index. It is imported only here, since loading numba takes a second."""
     from autojacobin.index.index import Index
 
-    if path.is_file():
-        raise StorageError(f"{path} is a file, expected the folder of an index; give the index first")
     return Index.open(path)
 
 
 def metric_for(given: str | None, files: list[Vectors], hasher: Hasher) -> Metric:
-    """Give the metric of a model for the vectors in some files; another one that is given is refused."""
+    """Give the metric of a model, or another one, for the vectors in some files."""
     from autojacobin.index.metric import Metric
 
-    name = str(hasher.metric_)
-    if given not in (None, name):
-        raise DataError(
-            f"the model was trained for the metric {name}, got --metric {given}; leave it out, or train a model with: "
-            f"autojacobin train --metric {given}"
-        )
-    with reading(files, lambda file: file.blocks()) as blocks:
-        return Metric.of(name, blocks)
+    with reading(files) as blocks:
+        return Metric.of(given or str(hasher.metric_), blocks)
 
 
 def learn_hasher(files: list[Vectors], metric: str, partitions: int | str | None, progress: Progress) -> Hasher:
@@ -187,9 +166,9 @@ def learn_hasher(files: list[Vectors], metric: str, partitions: int | str | None
     widths = [file.shape[1] for file in files]
     if len(set(widths)) > 1:
         raise DataError(f"the vectors of an index have one length, got {widths} in {len(files)} files; give others")
-    with reading(files, lambda file: file.blocks()) as blocks:
+    with reading(files) as blocks:
         measure = Metric.of(metric, blocks)
-    with reading(files, lambda file: file.blocks()) as blocks:
+    with reading(files) as blocks:
         n = sum(map(len, files))
         checked = report_blocks(_checked(blocks, measure), n, progress, "reading vectors")
         size = max(growth.MOST_TRAINING_POINTS, sample_size(widths[0]), growth.sample_for_lists(partitions, n))
@@ -201,11 +180,9 @@ def learn_hasher(files: list[Vectors], metric: str, partitions: int | str | None
 
 def _checked(blocks: Iterator[Any], metric: Metric) -> Iterator[Any]:
     """The same blocks. A vector that the metric does not take is named by its row."""
-    row = 0
-    for block in blocks:
+    for row, block in numbered(blocks):
         metric.prepare(block, row)
         yield block
-        row += len(block)
 
 
 def as_ids(words: Sequence[str], kind: str | None) -> Ids:
@@ -215,7 +192,7 @@ def as_ids(words: Sequence[str], kind: str | None) -> Ids:
     and names otherwise, such as 007.
     """
     if kind is None:
-        kind = "integer" if all(_is_usual_number(word) for word in words) else "string"
+        kind = "integer" if all(re.fullmatch("0|[1-9][0-9]*", word) for word in words) else "string"
     if kind == "string":
         return list(words)
     read, expected = (uuid.UUID, "UUIDs") if kind == "uuid" else (_whole_number, "whole numbers from 0 to 2^63 - 1")
@@ -226,10 +203,6 @@ def as_ids(words: Sequence[str], kind: str | None) -> Ids:
         except ValueError:
             raise DataError(f"the ids of this index are {expected}, got {word!r:.60}; give ids of this kind") from None
     return found if kind == "uuid" else np.array(found, dtype=np.int64)
-
-
-def _is_usual_number(word: str) -> bool:
-    return word.isascii() and word.isdigit() and (word == "0" or word[0] != "0")
 
 
 def _whole_number(word: str) -> int:
@@ -265,18 +238,14 @@ def _read_ids(path: str, kind: str | None) -> Ids:
         found = found.reshape(-1)
     else:
         text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
-        return as_ids(_lines(text, path), kind)
+        lines = [line.strip() for line in text.rstrip().split("\n")] if text.strip() else []
+        if "" in lines:
+            raise DataError(f"the ids in {path} have an empty line, number {lines.index('') + 1}, expected an id each")
+        return as_ids(lines, kind)
     if found.dtype.kind in "iu" and kind in (None, "integer"):
         return found
     words = [str(uuid.UUID(bytes=id) if kind == "uuid" and isinstance(id, bytes) else id) for id in found.tolist()]
     return as_ids(words, kind or "string")  # in a file with types, text is text, also if it consists of digits
-
-
-def _lines(text: str, path: str) -> list[str]:
-    lines = [line.strip() for line in text.rstrip().split("\n")] if text.strip() else []
-    if "" in lines:
-        raise DataError(f"the ids in {path} have an empty line, number {lines.index('') + 1}, expected an id on each")
-    return lines
 
 
 def _id_column(path: Path, column: str | None) -> npt.NDArray[Any]:

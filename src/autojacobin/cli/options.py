@@ -4,14 +4,13 @@ The file has one table per command, such as ``[train]`` or ``[index.build]``, wi
 file that a run wrote also has a table ``[run]``, which describes the run and is not read.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
+from typer import Argument, Option
 
 from autojacobin.cli.console import wrong
 from autojacobin.codes import BitOrder
@@ -32,61 +31,41 @@ def split_columns(names: str | None) -> list[str] | None:
     return None if names is None else [name.strip() for name in names.split(",")]
 
 
-ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `autojacobin train` wrote.")]
-IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="Folder of the index.")]
-QueriesPath = Annotated[str, typer.Argument(metavar="QUERIES", help="File of query vectors, PATH::PART, or -.")]
-NeighboursPath = Annotated[
-    Path, typer.Argument(metavar="OUT", help="File to write: .npz, .npy, .parquet, .csv, .jsonl, -.")
-]
+ModelPath = Annotated[Path, Argument(metavar="MODEL", help="Model that `autojacobin train` wrote.")]
+IndexPath = Annotated[Path, Argument(metavar="INDEX", help="Folder of the index.")]
+QueriesPath = Annotated[str, Argument(metavar="QUERIES", help="File of query vectors, PATH::PART, or -.")]
+NeighboursPath = Annotated[Path, Argument(metavar="OUT", help="File to write: .npz, .npy, .parquet, .csv, .jsonl, -.")]
 
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists already.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of all random numbers.")]
-OnDevice = Annotated[Device, typer.Option("--device", help="Where to compute; cuda is for the auto-encoders.")]
-SearchDevice = Annotated[Device, typer.Option("--device", help="Where to search; cuda is an NVIDIA GPU.")]
-Format = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Format, such as fvecs, if the name does not show it.")
-]
-Bits = Annotated[int, typer.Option("--bits", "-b", min=1, help="Length of a code.")]
-BitOrderOption = Annotated[BitOrder, typer.Option(help="First bit of a byte: little is the least significant.")]
-K = Annotated[int, typer.Option("-k", min=1, help="Neighbours of each query.")]
+Overwrite = Annotated[bool, Option("--overwrite", help="Replace the output if it exists already.")]
+Seed = Annotated[int, Option("--seed", min=0, max=2**32 - 1, help="Seed of all random numbers.")]
+OnDevice = Annotated[Device, Option("--device", help="Where to compute; cuda is for the auto-encoders.")]
+SearchDevice = Annotated[Device, Option("--device", help="Where to search; cuda is an NVIDIA GPU.")]
+Format = Annotated[str | None, Option(metavar="NAME", help="Format, such as fvecs, if the name does not show it.")]
+Bits = Annotated[int, Option("--bits", "-b", min=1, help="Length of a code.")]
+BitOrderOption = Annotated[BitOrder, Option(help="First bit of a byte: little is the least significant.")]
+K = Annotated[int, Option("-k", min=1, help="Neighbours of each query.")]
 ByDistance = Annotated[
     Distance | None,
-    typer.Option(
-        "--distance", "-d", metavar="NAME", help=f"How to compare codes: {', '.join(DISTANCES)}; by default the best."
-    ),
+    Option("--distance", "-d", metavar="NAME", help=f"How to compare codes: {', '.join(DISTANCES)}; else the best."),
 ]
 Candidates = Annotated[
-    int | None, typer.Option("--candidates", "-c", min=1, help="Codes to re-rank; by default the recall decides.")
+    int | None, Option("--candidates", "-c", min=1, help="Codes to re-rank; else the recall decides.")
 ]
 Recall = Annotated[
     float | None,
-    typer.Option(
-        "--recall",
-        min=0,
-        max=1,
-        metavar="SHARE",
-        help="Share of the true neighbours to find; 0.95 by default, 1 is exact.",
-    ),
+    Option(min=0, max=1, metavar="SHARE", help="Share of the true neighbours to find; 0.95 by default, 1 is exact."),
 ]
-Rerank = Annotated[
-    bool | None, typer.Option("--rerank/--no-rerank", help="Sort the candidates by their vectors, if it has any.")
-]
+Rerank = Annotated[bool | None, Option("--rerank/--no-rerank", help="Sort the candidates by their vectors, if any.")]
 MetricOption = Annotated[
     Metric,
-    typer.Option(
-        "--metric", metavar="NAME", help=f"How vectors are compared: {', '.join(METRICS)}. The model keeps it."
-    ),
+    Option("--metric", metavar="NAME", help=f"How vectors are compared: {', '.join(METRICS)}. The model keeps it."),
 ]
-Partitions = Annotated[
-    str | None, typer.Option(metavar="N", help="Number of inverted lists; auto makes them where they pay.")
-]
-Probes = Annotated[int | None, typer.Option(min=1, help="Inverted lists to scan; by default the recall decides.")]
-KeepVectors = Annotated[bool, typer.Option("--vectors/--no-vectors", help="Keep the vectors too, for re-ranking.")]
-Columns = Annotated[str | None, typer.Option(metavar="NAMES", help="Columns of the payload, with commas between.")]
-SetName = Annotated[str, typer.Option("--set", help="Name of a data set, or path of your own.")]
-DataFolder = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Folder of sets; else $AUTOJACOBIN_DATA, or the cache.")
-]
+Partitions = Annotated[str | None, Option(metavar="N", help="Inverted lists; auto makes them where they pay.")]
+Probes = Annotated[int | None, Option(min=1, help="Inverted lists to scan; else the recall decides.")]
+KeepVectors = Annotated[bool, Option("--vectors/--no-vectors", help="Keep the vectors too, for re-ranking.")]
+Columns = Annotated[str | None, Option(metavar="NAMES", help="Columns of the payload, with commas between.")]
+SetName = Annotated[str, Option("--set", help="Name of a data set, or path of your own.")]
+DataFolder = Annotated[Path | None, Option(metavar="DIR", help="Folder of sets; else $AUTOJACOBIN_DATA, or the cache.")]
 
 
 _NOT_SETTINGS = ("help", "overwrite")  # consent to replace a file is given anew each time

@@ -1,7 +1,5 @@
 """What commands write: codes and neighbours, in the format that the ending gives; ``-`` gets JSON lines."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The program ``autojacobin``: its commands, its help, and how it starts."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import os
@@ -12,17 +10,17 @@ from typing import Annotated, Any
 
 import typer
 from threadpoolctl import threadpool_limits
+from typer import Option
 from typer.core import TyperGroup
 
 from autojacobin import __version__
 from autojacobin.cli import cluster, data, export, indexes
 from autojacobin.cli.console import clear_usage_errors, output, report_failures, wrong
-from autojacobin.cli.evaluate import evaluate
 from autojacobin.cli.info import bench, info
 from autojacobin.cli.models import encode, train
 from autojacobin.cli.options import typed_settings
 from autojacobin.cli.reproduce import demo, reproduce
-from autojacobin.cli.search import search
+from autojacobin.cli.search import evaluate, search
 from autojacobin.cli.serve import explore, serve, warm
 
 _HELP = """Learned binary codes for nearest-neighbour search.
@@ -52,7 +50,6 @@ _METAVARS = {"int range": "N", "int": "N", "float range": "NUMBER", "str": "NAME
 
 _FLAGS, _WITH_VALUE = ("--quiet", "-q", "--json", "--debug"), ("--config", "--threads")
 _WITHOUT_JSON = ("demo", "explore", "reproduce", "serve", "warm")
-_THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 class _Program(TyperGroup):
@@ -145,30 +142,20 @@ def _print_version(wanted: bool) -> None:
 def _root(
     context: typer.Context,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON, without progress.")] = False,
-    _config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings; options win.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Cores to use; all by default.")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the outcome as JSON, without progress.")] = False,
+    _config: Annotated[Path | None, Option("--config", metavar="FILE", help="TOML settings; options win.")] = None,
+    threads: Annotated[int | None, Option(min=1, help="Cores to use; all by default.")] = None,
+    debug: Annotated[bool, Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     output.quiet, output.as_json, output.debug = quiet, as_json, debug
     if as_json and context.invoked_subcommand in _WITHOUT_JSON:
         raise wrong("--json", f"{context.invoked_subcommand} prints no JSON; leave it out")
     if threads is not None:
-        _limit_threads(context, threads)
-
-
-def _limit_threads(context: typer.Context, threads: int) -> None:
-    """Limit the cores of this library, and of the BLAS library that is already loaded, until the command ends."""
-    context.with_resource(threadpool_limits(threads))
-    before = os.environ.get(_THREADS_VARIABLE)
-    os.environ[_THREADS_VARIABLE] = str(threads)
-    pop, update = os.environ.pop, os.environ.update
-    context.call_on_close(lambda: pop(_THREADS_VARIABLE) if before is None else update({_THREADS_VARIABLE: before}))
+        context.with_resource(threadpool_limits(threads))  # of the BLAS library that is already loaded
+        os.environ["OMP_NUM_THREADS"] = str(threads)
 
 
 def main() -> None:

@@ -6,15 +6,15 @@ import json
 import shlex
 import shutil
 import statistics
-import sys
 import textwrap
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from typer import Option
 
 from autojacobin.cli.console import kept_in, output, print_table, progress_bar, stoppable, table_of
 from autojacobin.cli.options import DataFolder, SetName, write_settings
@@ -47,10 +47,10 @@ index.search(vectors[:1_000], 10, candidates=100)
 def demo(
     name: SetName = "photos",
     data: DataFolder = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; demo-SET by default.")] = None,
-    bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 64,
-    train: Annotated[int, typer.Option(min=2, help="Most training points.")] = 4_000,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds to average over.")] = 1,
+    out: Annotated[Path | None, Option(help="Folder for the results; demo-SET by default.")] = None,
+    bits: Annotated[int, Option(min=1, help="Length of the codes.")] = 64,
+    train: Annotated[int, Option(min=2, help="Most training points.")] = 4_000,
+    seeds: Annotated[int, Option(min=1, help="Seeds to average over.")] = 1,
 ) -> None:
     """Learn codes of real vectors with all methods, build indexes, search them, and write a report.
 
@@ -58,7 +58,9 @@ def demo(
 
     Example: autojacobin demo --bits 32 --train 2000 --out first-look
     """
+    from autojacobin.core.compilation import compile_meanwhile, is_cached
     from autojacobin.datasets import load_set
+    from autojacobin.hashers.autoencoders import tabu_kernels
     from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
     from autojacobin.reproduction.searches import search_table
@@ -74,7 +76,8 @@ def demo(
     )
     _check_demo_folder(folder)
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
-    with stoppable(kept_in(folder)), _kernels_compiled_meanwhile():
+    compiled = is_cached(tabu_kernels.search)  # by an earlier demo
+    with stoppable(kept_in(folder)), nullcontext() if compiled else compile_meanwhile(_CALLS_KERNELS):
         learned_from = min(train, len(chosen.train))
         ways = len(every_method()) + 1  # and the binary auto-encoder
         typer.echo(f"\n2. {ways} ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")
@@ -100,7 +103,11 @@ def demo(
         _print(f"The first has what suits the data best, {own.trained_as}.")
         searches = search_table({own.trained_name: index, "binary auto-encoder": other}, chosen, progress)
         made = made.add_table(searches)
-    _print_searches(searches)
+    table = table_of("   search", *searches.header[1:])
+    for search, *cells in searches.rows:
+        table.add_row(f"   {search}", *cells)
+    print_table(table)
+    _print(searches.note)
     _print_next_steps(made, time.perf_counter() - started)
 
 
@@ -108,13 +115,13 @@ def reproduce(
     context: typer.Context,
     name: SetName = "photos",
     data: DataFolder = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; reproduction-SET by default.")] = None,
-    only: Annotated[str | None, typer.Option(help="Some tables and figures, such as table2,fig6.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer points, lengths and seeds.")] = False,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds to average over; 3 by default.")] = None,
-    bits: Annotated[list[int] | None, typer.Option(metavar="N", help="Length of the codes.")] = None,
-    depth: Annotated[int | None, typer.Option(min=1, help="Points retrieved, K.")] = None,
-    train: Annotated[int | None, typer.Option(min=2, help="Most training points; 10,000 by default.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for the results; reproduction-SET by default.")] = None,
+    only: Annotated[str | None, Option(help="Some tables and figures, such as table2,fig6.")] = None,
+    quick: Annotated[bool, Option("--quick", help="Fewer points, lengths and seeds.")] = False,
+    seeds: Annotated[int | None, Option(min=1, help="Seeds to average over; 3 by default.")] = None,
+    bits: Annotated[list[int] | None, Option(metavar="N", help="Length of the codes.")] = None,
+    depth: Annotated[int | None, Option(min=1, help="Points retrieved, K.")] = None,
+    train: Annotated[int | None, Option(min=2, help="Most training points; 10,000 by default.")] = None,
 ) -> None:
     """Make the paper's tables and figures for a data set, and write a report.
 
@@ -127,9 +134,7 @@ def reproduce(
     from autojacobin.reproduction import reproduce as run
 
     chosen = load_set(name, data)
-    settings = Settings.for_set(
-        chosen, quick=quick, seeds=seeds, bits=tuple(bits) if bits else None, depth=depth, training_points=train
-    )
+    settings = Settings.for_set(chosen, quick=quick, seeds=seeds, bits=bits or None, depth=depth, training_points=train)
     folder = out or Path(f"reproduction-{chosen.name}{'-quick' if quick else ''}")
     with stoppable(kept_in(folder)), progress_bar() as progress:
         made = run(chosen, folder, settings, only=only, progress=progress)
@@ -142,14 +147,6 @@ def reproduce(
     lines += [f"{name} was not made: {reason}." for name, reason in made.left_out.items()]
     for line in (*lines, f"The report is {made.report}; tables and figures are beside it."):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _kernels_compiled_meanwhile() -> AbstractContextManager[object]:
-    """Compile kernels in another process during a with block, unless an earlier demo has compiled them."""
-    from autojacobin.core.compilation import compile_meanwhile, is_cached
-    from autojacobin.hashers.autoencoders.tabu_kernels import search
-
-    return nullcontext() if is_cached(search) else compile_meanwhile(_CALLS_KERNELS)
 
 
 def _check_demo_folder(folder: Path) -> None:
@@ -207,17 +204,8 @@ def _marked(table: Table, column: int) -> list[str]:
     ]
 
 
-def _print_searches(searches: Table) -> None:
-    table = table_of("   search", *searches.header[1:])
-    for name, *cells in searches.rows:
-        table.add_row(f"   {name}", *cells)
-    print_table(table)
-    _print(searches.note)
-
-
 def _print_next_steps(made: Reproduction, seconds: float) -> None:
-    folder, command = made.folder, _program_name()
-    quoted = shlex.quote(str(folder))
+    folder, quoted = made.folder, shlex.quote(str(made.folder))
     for which, reason in made.left_out.items():
         typer.echo(f"\n{which} was not made: {reason}.")
     typer.echo(
@@ -234,16 +222,9 @@ def _print_next_steps(made: Reproduction, seconds: float) -> None:
         ("Learn codes for vectors of your own:", "train vectors.npy model.safetensors"),
         ("Make every table and figure of the paper, in a quarter of an hour:", "reproduce"),
     ):
-        typer.echo(f"   {purpose}\n      {command} {arguments}")
+        typer.echo(f"   {purpose}\n      autojacobin {arguments}")
 
 
 def _print(text: str) -> None:
     width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 0)).columns)
     typer.echo(textwrap.fill(text, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False))
-
-
-def _program_name() -> str:
-    """Command that calls this program again: its name, or its path if it is not on the search path."""
-    called = Path(sys.argv[0])
-    elsewhere = called.name == "autojacobin" and shutil.which("autojacobin") is None
-    return shlex.quote(str(called)) if elsewhere else "autojacobin"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from autojacobin.cli.console import output, progress_bar, stoppable, wrong
 from autojacobin.cli.models import parse_setting
@@ -27,31 +28,19 @@ _LIMITS = [limit.name for limit in fields(Limits)]
 
 
 def serve(
-    indexes: Annotated[list[str], typer.Argument(metavar="INDEX", help="Folders of indexes, as PATH or NAME=PATH.")],
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; beyond this machine with a token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = DEFAULT_PORT,
-    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help=f"The token, else ${TOKEN_VARIABLE}.")] = None,
-    writable: Annotated[
-        bool, typer.Option("--writable", help="Let requests with a token add and remove vectors.")
-    ] = False,
+    indexes: Annotated[list[str], Argument(metavar="INDEX", help="Folders of indexes, as PATH or NAME=PATH.")],
+    host: Annotated[str, Option(metavar="ADDRESS", help="Address to listen on; others need a token.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes any free one.")] = DEFAULT_PORT,
+    token_file: Annotated[Path | None, Option(metavar="FILE", help=f"The token, else ${TOKEN_VARIABLE}.")] = None,
+    writable: Annotated[bool, Option("--writable", help="Let requests with a token add and remove vectors.")] = False,
     write_token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=f"The token for writing, else ${WRITE_TOKEN_VARIABLE}.")
+        Path | None, Option(metavar="FILE", help=f"The token for writing, else ${WRITE_TOKEN_VARIABLE}.")
     ] = None,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Host name to accept without a token.")
-    ] = None,
-    cors: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="Origin whose pages may send requests.")
-    ] = None,
+    allow_host: Annotated[list[str] | None, Option(metavar="NAME", help="Host name to accept without a token.")] = None,
+    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin whose pages may send requests.")] = None,
     device: SearchDevice = "cpu",
-    limit: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=NUMBER", help=f"Limit: {', '.join(_LIMITS)}.")
-    ] = None,
-    poll_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.01, help="Time between looks for new versions.")
-    ] = 1.0,
+    limit: Annotated[list[str] | None, Option(metavar="NAME=NUMBER", help=f"Limit: {', '.join(_LIMITS)}.")] = None,
+    poll_seconds: Annotated[float, Option(metavar="SECONDS", min=0.01, help="Look for new versions this often.")] = 1.0,
 ) -> None:
     """Serve indexes over HTTP: a JSON API and a page.
 
@@ -114,18 +103,16 @@ def warm() -> None:
 
 
 def explore(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Folder of a finished demo or reproduce.")] = None,
-    name: Annotated[str | None, typer.Option("--set", help="Name or path of a data set; photos by default.")] = None,
+    run: Annotated[Path | None, Argument(metavar="RUN", help="Folder of a finished demo or reproduce.")] = None,
+    name: Annotated[str | None, Option("--set", help="Name or path of a data set; photos by default.")] = None,
     data: DataFolder = None,
-    static: Annotated[Path | None, typer.Option(metavar="OUT", help="Write the page to this folder, and exit.")] = None,
-    methods: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Methods to compare, with commas between.")
-    ] = None,
-    bits: Annotated[list[int] | None, typer.Option(metavar="N", help="Length of the codes.")] = None,
-    neighbours: Annotated[int | None, typer.Option(min=1, help="Largest k on the page; 50 by default.")] = None,
-    wall: Annotated[int, typer.Option(min=1, max=500, help="Queries to choose from.")] = 36,
-    train: Annotated[int | None, typer.Option(min=2, help="Most training points; 4,000 by default.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free one.")] = 8570,
+    static: Annotated[Path | None, Option(metavar="OUT", help="Write the page to this folder, and exit.")] = None,
+    methods: Annotated[str | None, Option(metavar="NAMES", help="Methods to compare, with commas between.")] = None,
+    bits: Annotated[list[int] | None, Option(metavar="N", help="Length of the codes.")] = None,
+    neighbours: Annotated[int | None, Option(min=1, help="Largest k on the page; 50 by default.")] = None,
+    wall: Annotated[int, Option(min=1, max=500, help="Queries to choose from.")] = 36,
+    train: Annotated[int | None, Option(min=2, help="Most training points; 4,000 by default.")] = None,
+    port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0 takes any free one.")] = 8570,
 ) -> None:
     """Train the methods on a set and show for each query which of the true neighbours they find.
 

@@ -4,8 +4,6 @@ An address that may have a secret in it is shown as its scheme and host only. Pe
 parsers disagree on where a password ends; whatever may be part of a secret is hidden.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Arrays of NumPy, CuPy and PyTorch: numerical code asks ``namespace`` for the library of its input."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

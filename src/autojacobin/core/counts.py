@@ -1,7 +1,5 @@
 """Check integers that come from the caller, and write numbers of things."""
 
-from __future__ import annotations
-
 import operator
 from typing import SupportsIndex
 

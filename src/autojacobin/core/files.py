@@ -1,7 +1,5 @@
 """Write files and folders atomically, so that no reader sees half of one, and translate errors of the system."""
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

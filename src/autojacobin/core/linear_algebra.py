@@ -1,7 +1,5 @@
 """Orthonormal frames (the principal one of a point cloud, random ones, the nearest one to a matrix), and distances."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,24 +30,16 @@ def principal_frame(X: Any, mean: Any, n_directions: int) -> Any:
     """
     xp = namespace(X)
     D = X.shape[1]
-    largest = max((_largest(block) for block in _centred_blocks(X, mean)), default=0.0)
+    largest = max((float(abs(block).max()) for block in _centred_blocks(X, mean)), default=0.0)
     covariance = xp.zeros((D, D), dtype=xp.float64)
     for block in _centred_blocks(X, mean):
         unit = block / largest if largest > 0 else block  # tiny or huge units must not under- or overflow
         covariance += unit.T @ unit
-    return leading_directions(covariance, n_directions).astype(X.dtype)
-
-
-def leading_directions(covariance: Any, n_directions: int) -> Any:
-    """Eigenvectors of the largest eigenvalues of a covariance in double precision, as orthonormal rows.
-
-    The sign of each direction is fixed, so that the frame does not depend on the LAPACK library.
-    """
-    xp = namespace(covariance)
     _, vectors = xp.linalg.eigh(covariance)
     frame = vectors.T[::-1][:n_directions]
+    # The sign of each direction is fixed, so that the frame does not depend on the LAPACK library.
     peak = xp.take_along_axis(frame, xp.abs(frame).argmax(axis=1)[:, None], axis=1)
-    return xp.ascontiguousarray(xp.where(peak < 0, -frame, frame))
+    return xp.ascontiguousarray(xp.where(peak < 0, -frame, frame)).astype(X.dtype)
 
 
 def coordinates(X: Any, mean: Any, frame: Any) -> Any:
@@ -60,10 +50,6 @@ def coordinates(X: Any, mean: Any, frame: Any) -> Any:
 def _centred_blocks(X: Any, mean: Any) -> Iterator[Any]:
     for start in range(0, len(X), _ROWS_PER_BLOCK):
         yield X[start : start + _ROWS_PER_BLOCK] - mean
-
-
-def _largest(block: Any) -> float:
-    return max(float(block.max()), -float(block.min()))
 
 
 def random_rotation(size: int, rng: np.random.RandomState) -> Any:

@@ -1,7 +1,5 @@
 """One writer at a time: a lock that the operating system takes back when its owner dies."""
 
-from __future__ import annotations
-
 import os
 import stat
 import weakref
@@ -109,12 +107,7 @@ class WriterLock:
             found = os.stat(self._folder / LOCK_NAME, follow_symlinks=False)
         except OSError:
             return False
-        return same_file(own, found) and (files is None or same_file(own, files))
-
-
-def same_file(one: os.stat_result, other: os.stat_result) -> bool:
-    """Whether two statuses are those of one file."""
-    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+        return os.path.samestat(own, found) and (files is None or os.path.samestat(own, files))
 
 
 def _lock(descriptor: int) -> None:

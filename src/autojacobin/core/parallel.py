@@ -4,8 +4,6 @@ On thousands of small matrices the threads of a BLAS library cost more than they
 threads and 128×128 eigenproblems. The points themselves are independent and are easily divided among the cores.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

@@ -1,7 +1,5 @@
 """Progress of long work: one line that is rewritten in a terminal, elsewhere a line from time to time."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading

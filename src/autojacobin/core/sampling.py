@@ -1,7 +1,5 @@
 """Random numbers, and a sample of rows that come in blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

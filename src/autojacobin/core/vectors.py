@@ -1,7 +1,5 @@
 """Check vectors that come from the caller, and convert them to matrices and blocks of floats."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator

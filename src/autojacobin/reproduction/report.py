@@ -1,7 +1,5 @@
 """Formats of the results: tables as text, Markdown, LaTeX, CSV and HTML, and ``report.html`` with all of them."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import html
@@ -50,17 +48,8 @@ _SPREAD = re.compile(r"^(\S+)( ± \S+)$")
 class Table:
     """Rows of text below a header.
 
-    Attributes
-    ----------
-    name, title : str
-        Name of its files, and the text above it.
-    header : tuple of str
-        Names of the columns.
-    rows : tuple of tuples of str
-    bold, level : frozenset of (row, column)
-        The best cells, and cells that are level with them.
-    note : str
-        Text below it.
+    Its files have the ``name``; the ``title`` is above it, and the ``note`` below. ``bold`` holds (row, column) of the
+    best cells, and ``level`` of cells that are level with them.
     """
 
     name: str

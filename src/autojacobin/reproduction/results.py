@@ -1,7 +1,5 @@
 """Outcomes of trials: kept as files of the output folder, and averaged over seeds."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -34,19 +34,10 @@ _K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Outcome of a run.
+    """Outcome of a run: the folder of the results, the page in it, and its tables by name.
 
-    Attributes
-    ----------
-    folder, report : Path
-        The folder of the results, and the page in it.
-    verdict : list of Table
-        How often each method is ahead, level with the best or behind.
-    tables : dict of str to Table
-    left_out : dict of str to str
-        Why tables or figures were not made.
-    models : dict of str to Hasher
-        By method, the models that were asked for.
+    ``verdict`` tells how often each method is ahead, level with the best or behind, ``left_out`` why tables or figures
+    were not made, and ``models`` holds the models that were asked for, by method.
     """
 
     folder: Path
@@ -58,13 +49,7 @@ class Reproduction:
     _page: Report = field(repr=False)
 
     def add_table(self, table: Table) -> Reproduction:
-        """Write one more table to the folder and to the end of the report.
-
-        Returns
-        -------
-        Reproduction
-            The same run with this table.
-        """
+        """Write one more table to the folder and to the end of the report; give the same run with this table."""
         store = Store(self.folder)
         _write_table(store, table)
         section = Section(table.name, table.title, "", "", table)
@@ -134,7 +119,7 @@ def reproduce(
     lead = " ".join([f"{data.description.removesuffix('.')}."] * bool(data.description) + [_sizes(results)])
     page = Report(f"Auto-JacoBin on {data.name}", lead, verdict, sections, about)
     report = run.store.write("report.html", page.to_html())
-    return Reproduction(Path(folder), report, verdict, tables, left_out, run.trained(results), page)
+    return Reproduction(Path(folder), report, verdict, tables, left_out, run.trained, page)
 
 
 def _check_folder(folder: Path, name: str) -> None:
@@ -171,6 +156,7 @@ class _Run:
         self.models = models
         self.done, self.total = 0, 1
         self.files: dict[str, list[str]] = {}
+        self.trained: dict[str, Hasher] = {}  # the models that the caller asked for, by method
         self.model_files: dict[str, str] = {}
 
     def everything(self, wanted: dict[str, Artefact]) -> Results:
@@ -227,25 +213,16 @@ class _Run:
         self.progress(stage, self.done, self.total)
         depth = results.settings.depth
         key = trial.key(results.fingerprint, depth, results.truth.shape[1])
-        has_model = self._has_model(trial)
-        if has_model:
-            self.model_files[trial.method] = f"{key}.safetensors"
+        usual = (trial.bits, trial.seed, trial.parameters) == (longest_bits(self.settings), 0, ())
+        has_model = usual and trial.method in self.models
         outcome = self.store.outcome(key, has_model)
         if outcome is None:
             outcome = run_trial(trial, results.data, results.truth, depth)
             self.store.keep_outcome(key, outcome, has_model)
+        if has_model and outcome.hasher is not None:
+            self.trained[trial.method], self.model_files[trial.method] = outcome.hasher, f"{key}.safetensors"
         results.outcomes[trial] = outcome
         self._advance(trial.cost, stage)
-
-    def _has_model(self, trial: Trial) -> bool:
-        """Whether the caller asked for the model of this trial."""
-        usual = (trial.bits, trial.seed, trial.parameters) == (longest_bits(self.settings), 0, ())
-        return usual and trial.method in self.models
-
-    def trained(self, results: Results) -> dict[str, Hasher]:
-        """The models that the caller asked for, by method."""
-        found = {trial.method: outcome.hasher for trial, outcome in results.outcomes.items() if self._has_model(trial)}
-        return {method: hasher for method, hasher in found.items() if hasher is not None}
 
     def _advance(self, steps: int, stage: str) -> None:
         self.done += steps

@@ -1,7 +1,5 @@
 """The table of searches: what each way to search an index finds, and how many queries it answers per second."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
