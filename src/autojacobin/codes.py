@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
@@ -67,12 +66,10 @@ class Codes:
         if array.ndim != 2 or array.shape[1] != width:
             raise DataError(f"codes of {length} bits must have shape (n, {width}), got {array.shape}; check n_bits")
         array = xp.ascontiguousarray(array)
-        padding = 8 * width - length
-        if padding and len(array) and int(array[:, -1].max()) >> (8 - padding):
-            row = int((array[:, -1] >> (8 - padding) != 0).argmax())
-            raise DataError(
-                f"the {padding} padding bits of each code must be zero, got others in row {row}; fix n_bits"
-            )
+        spare = 8 * width - length
+        if spare and len(array) and int(array[:, -1].max()) >> (8 - spare):
+            row = int((array[:, -1] >> (8 - spare) != 0).argmax())
+            raise DataError(f"the {spare} padding bits of each code must be zero, got others in row {row}; fix n_bits")
         self._packed = array.view()
         if xp is np:
             self._packed.flags.writeable = False
@@ -82,18 +79,22 @@ class Codes:
     @classmethod
     def from_bits(cls, bits: npt.ArrayLike) -> Codes:
         """Pack a matrix of 0 and 1 (or of booleans) with one code per row; codes of a CuPy array are on the GPU."""
-        matrix = _as_matrix(bits, "bits")
+        try:
+            matrix: npt.NDArray[Any] = namespace(bits).asarray(bits)
+        except ValueError as error:
+            raise DataError(f"bits cannot be read as a matrix: {error}; pass rows of equal length") from error
+        if matrix.ndim != 2:
+            raise DataError(f"bits must be a matrix, one code per row, got {matrix.ndim}D; reshape a code to (1, -1)")
+        if matrix.dtype.kind not in "biuf":
+            raise DataTypeError(f"bits must be numbers or booleans, got dtype {matrix.dtype}")
         if matrix.dtype == np.bool_:
             return cls._pack(matrix)
-        _check_values(matrix, (0, 1))
+        wrong = (matrix != 0) & (matrix != 1)
+        if wrong.any():
+            row, column = np.unravel_index(int(wrong.argmax()), wrong.shape)
+            found = f"{matrix[row, column]} in row {row}, column {column}"
+            raise DataError(f"every bit must be 0 or 1, got {found}; binarise with values >= 0")
         return cls._pack(matrix != 0)
-
-    @classmethod
-    def from_signs(cls, signs: npt.ArrayLike) -> Codes:
-        """Pack a matrix of -1 and +1 with one code per row; +1 becomes bit 1."""
-        matrix = _as_matrix(signs, "signs")
-        _check_values(matrix, (-1, 1))
-        return cls._pack(matrix > 0)
 
     @classmethod
     def from_packed(
@@ -213,7 +214,10 @@ class Codes:
         """Read codes that ``save`` wrote; nothing in the file is ever executed."""
         content = Path(path).read_bytes()
         try:
-            arrays = _plain_arrays(content)
+            with np.load(io.BytesIO(content)) as archive:
+                if archive.zip.testzip() is not None:
+                    raise ValueError("content that does not match its checksum")
+                arrays = dict(archive)
             version, n_bits = int(arrays["format_version"]), int(arrays["n_bits"])
             if version <= _FORMAT_VERSION:
                 return cls(arrays["packed"], n_bits)
@@ -240,35 +244,3 @@ def _in_bit_order(packed: Any, bitorder: BitOrder) -> Any:
     if array.dtype != np.uint8:
         raise DataTypeError(f"packed codes must be uint8, got {array.dtype}; use Codes.from_bits for a 0/1 matrix")
     return namespace(array).asarray(_REVERSED)[array]
-
-
-def _plain_arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:
-    """Arrays of an npz archive. Each member is read whole before it is parsed: np.load does not check all CRCs."""
-    arrays = {}
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        for name in archive.namelist():
-            member = io.BytesIO(archive.read(name))
-            arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
-            if member.read(1):
-                raise ValueError(f"{name} holds more than one array")
-    return arrays
-
-
-def _as_matrix(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
-    try:
-        matrix: npt.NDArray[Any] = namespace(values).asarray(values)
-    except ValueError as error:
-        raise DataError(f"{what} cannot be read as a matrix: {error}; pass rows of equal length") from error
-    if matrix.ndim != 2:
-        raise DataError(f"{what} must be a matrix with one code per row, got {matrix.ndim}D; reshape a code to (1, -1)")
-    if matrix.dtype.kind not in "biuf":
-        raise DataTypeError(f"{what} must be numbers or booleans, got dtype {matrix.dtype}")
-    return matrix
-
-
-def _check_values(matrix: npt.NDArray[Any], allowed: tuple[int, int]) -> None:
-    wrong = (matrix != allowed[0]) & (matrix != allowed[1])
-    if wrong.any():
-        row, column = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        found = f"{matrix[row, column]} in row {row}, column {column}"
-        raise DataError(f"every value must be {allowed[0]} or {allowed[1]}, got {found}; binarise with values >= 0")

@@ -162,7 +162,7 @@ def test_bad_inputs_leave_nothing_behind(tmp_path, pattern, hasher, X):
     with pytest.raises(DataError, match="dimension 3, but the LSH was fitted on 8"):
         build_index(tmp_path / "narrow.npy", hasher, tmp_path / "index", here)
     for_cosine = Metric("cosine").fit(LSH(8, random_state=0), X)
-    with pytest.raises(DataError, match="a job builds Euclidean indexes, got a model for the metric cosine"):
+    with pytest.raises(DataError, match="a job builds Euclidean indexes, got a model for cosine"):
         build_index(pattern, for_cosine, tmp_path / "index", here)
     with pytest.raises(DataError, match="hasher must be a fitted hasher, got int"):
         build_index(pattern, 3, tmp_path / "index", here)

@@ -139,9 +139,7 @@ class _Rows:
         if left is None or right is None:
             return None
         if type(left) is not type(right) or isinstance(left, datetime):
-            raise DataError(
-                f"{self.shown} compares {shown_literal(left)} with {shown_literal(right)}; compare a column"
-            )
+            raise DataError(f"{self.shown} compares {shown_literal(left)} with {shown_literal(right)}; name a column")
         return _ON_LITERALS[what](left, right)
 
     def _column(self, column: Column) -> _Values:

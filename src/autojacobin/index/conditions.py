@@ -294,9 +294,8 @@ def as_literal(value: Any, shown: str) -> Literal:
         return Fraction(str(value))
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day)
-    raise DataError(
-        f"{shown} compares with {reprlib.repr(value):.60}, expected text, a finite number, true, false, null or a date"
-    )
+    given = reprlib.repr(value)
+    raise DataError(f"{shown} compares with {given:.60}, expected text, a finite number, true, false, null or a date")
 
 
 def shown_literal(value: Any) -> str:

@@ -1,7 +1,4 @@
-"""Search the segments of an index: by codes, by codes and then vectors, or by all vectors.
-
-Each function takes what a plan decided (``plan.py``) and chooses nothing itself.
-"""
+"""Search the segments of an index by codes or vectors, as a plan (``plan.py``) decided."""
 
 from __future__ import annotations
 
@@ -30,14 +27,7 @@ from autojacobin.search.euclidean import Measure
 from autojacobin.search.gpu import DeviceProjection, DeviceVectors, RerankedSearch, takes
 from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.lists import AllowedCodes
-from autojacobin.search.prepared_search import (
-    MOST_QUERIES,
-    ListSearch,
-    Probing,
-    ResidualWeights,
-    Stored,
-    TileSearch,
-)
+from autojacobin.search.prepared_search import MOST_QUERIES, ListSearch, Probing, ResidualWeights, Stored, TileSearch
 from autojacobin.search.queries import Queries
 from autojacobin.search.tiles import Tiles, tiles_of
 from autojacobin.search.truth import ground_truth
@@ -53,22 +43,20 @@ _MANY_QUERIES = 64  # from here on, a matrix product compares all vectors faster
 _SHARE_FOR_VECTORS = 0.7  # of the memory that is free; the rest is for searches
 
 Ids = npt.NDArray[np.int64]
-Found = tuple[npt.NDArray[Any], Ids]
+Matrix = npt.NDArray[Any]
+Found = tuple[Matrix, Ids]
 
 
 def search_codes(
     state: State,
-    queries: npt.NDArray[Any],
+    queries: Matrix,
     distance: str,
     k: int,
     candidates: int | None,
     probing: Probing | None = None,
     allowed: Allowed | None = None,
 ) -> Found:
-    """Distances and numbers of the ``k`` nearest codes, or of the nearest vectors among the candidates.
-
-    If there are fewer in the lists that are probed, numbers are -1.
-    """
+    """Distances and numbers of the ``k`` nearest codes, or of the nearest vectors among the candidates; -1 if fewer."""
     if state.device is not None:
         return state.device.search_codes(state, queries, distance, k, candidates, allowed)
     hasher = state.hasher
@@ -76,7 +64,12 @@ def search_codes(
         assert isinstance(hasher, ListHasher)
         in_lists = list_search(state)
         if allowed is not None:
-            in_lists = in_lists.restricted(_allowed_codes(state, hasher, allowed))
+            parts = zip(state.segments, allowed.masks, allowed.counts, strict=True)
+            codes = [
+                _live_codes(segment, hasher) if count == segment.n_live else segment.lists(hasher).allow(mask)
+                for segment, mask, count in parts
+            ]
+            in_lists = in_lists.restricted(codes)
         asked = prepared_for_lists(hasher, queries, distance)
         return in_lists.search(queries, k, candidates, probing, asked)[:2]
     if len(queries) <= MOST_QUERIES and distance != "spherical" and hasher.n_bits <= _MOST_BITS_BY_ONE_CALL:
@@ -96,14 +89,14 @@ def search_codes(
     return distances, ids
 
 
-def prepared_for_lists(hasher: ListHasher, queries: npt.NDArray[Any], distance: str) -> Queries | None:
+def prepared_for_lists(hasher: ListHasher, queries: Matrix, distance: str) -> Queries | None:
     """Queries as they are compared with codes in lists; None if the codes are of residuals."""
     if isinstance(hasher, PartitionedHasher):
         return DISTANCES[distance].queries(hasher.hasher_, queries)
     return None
 
 
-def search_vectors(state: State, queries: npt.NDArray[Any], k: int, allowed: Allowed | None = None) -> Found:
+def search_vectors(state: State, queries: Matrix, k: int, allowed: Allowed | None = None) -> Found:
     """Distances and numbers of the ``k`` nearest of all vectors, or of all that are allowed."""
     if state.device is not None:
         return state.device.search_vectors(state, queries, k, allowed)
@@ -164,14 +157,6 @@ def _live_codes(segment: Segment, hasher: ListHasher) -> AllowedCodes | None:
     return kept[1]
 
 
-def _allowed_codes(state: State, hasher: ListHasher, allowed: Allowed) -> list[AllowedCodes | None]:
-    parts = zip(state.segments, allowed.masks, allowed.counts, strict=True)
-    return [
-        _live_codes(segment, hasher) if count == segment.n_live else segment.lists(hasher).allow(mask)
-        for segment, mask, count in parts
-    ]
-
-
 def _in_place(segments: Sequence[Segment]) -> bool:
     """Return whether compiled code can read the vectors of all segments where they are."""
     return len({segment.vectors.dtype for segment in segments}) == 1 and euclidean.is_read_in_place(segments[0].vectors)
@@ -205,7 +190,7 @@ def nearest_codes(
 # All vectors
 
 
-def nearest_by_products(queries: npt.NDArray[Any], segments: Sequence[Segment], ids: Ids, k: int) -> Found:
+def nearest_by_products(queries: Matrix, segments: Sequence[Segment], ids: Ids, k: int) -> Found:
     """Distances and ids of the ``k`` nearest of the vectors with these ids, about as fast as a matrix product."""
     floats, measure = as_floats(queries), measure_of(segments)
     near = np.empty((len(queries), 0), dtype=np.int64)
@@ -219,7 +204,7 @@ def nearest_by_products(queries: npt.NDArray[Any], segments: Sequence[Segment], 
     return euclidean.nearest_candidates(floats, near, measure, k)
 
 
-def _nearest_by_numpy(queries: npt.NDArray[Any], segments: Sequence[Segment], ids: Ids, k: int) -> Found:
+def _nearest_by_numpy(queries: Matrix, segments: Sequence[Segment], ids: Ids, k: int) -> Found:
     vectors = as_floats(fetch(segments, ids))
     gaps = (np.subtract(vectors, query, dtype=np.float64) for query in as_floats(queries, argument="queries"))
     found = [smallest(np.einsum("ij,ij->i", gap, gap), k) for gap in gaps]
@@ -232,12 +217,7 @@ def measure_of(segments: Sequence[Segment]) -> Measure:
     if not _in_place(segments):
         return partial(euclidean.measure_fetched, partial(fetch, segments))
 
-    def measure_here(
-        queries: npt.NDArray[Any],
-        ids: npt.NDArray[Any],
-        squared: npt.NDArray[np.float64],
-        wanted: int | None = None,
-    ) -> None:
+    def measure_here(queries: Matrix, ids: Ids, squared: npt.NDArray[np.float64], wanted: int | None = None) -> None:
         for segment in segments:
             rows = _rows_here(segment, ids, len(segments) == 1)
             segment.check_vectors(rows)
@@ -293,13 +273,7 @@ class DeviceStore:
         return cls(ids, codes, DeviceVectors(vectors))
 
     def search_codes(
-        self,
-        state: State,
-        queries: npt.NDArray[Any],
-        distance: str,
-        k: int,
-        candidates: int | None,
-        allowed: Allowed | None = None,
+        self, state: State, queries: Matrix, distance: str, k: int, candidates: int | None, allowed: Allowed | None
     ) -> Found:
         """See :func:`autojacobin.index.execution.search_codes`. All codes are compared, and no lists are looked at."""
         if self.codes is None:
@@ -336,7 +310,7 @@ class DeviceStore:
                 self.searches[distance] = RerankedSearch(tiles_of(self.codes), self.vectors, projection)
         return self.searches[distance]
 
-    def search_vectors(self, state: State, queries: npt.NDArray[Any], k: int, allowed: Allowed | None = None) -> Found:
+    def search_vectors(self, state: State, queries: Matrix, k: int, allowed: Allowed | None = None) -> Found:
         """See :func:`autojacobin.index.execution.search_vectors`."""
         if self.vectors is None:
             return search_vectors(replace(state, device=None), queries, k, allowed)
@@ -349,13 +323,6 @@ class DeviceStore:
         ids = ids_at(state.segments, allowed.positions)
         consecutive = self.ids[-1] - self.ids[0] + 1 == len(self.ids)
         return on_device(ids - self.ids[0] if consecutive else np.searchsorted(self.ids, ids), "cuda")
-
-
-def state_on(state: State, device: Any) -> State:
-    """Give a state that is searched on ``"cuda"``, by a copy of its codes and vectors there, or on ``"cpu"``."""
-    if device not in ("cpu", "cuda"):
-        raise DataError(f"device must be 'cpu' or 'cuda', got {device!r}")
-    return replace(state, device=DeviceStore.copy(state) if device == "cuda" else None)
 
 
 def in_kind(results: npt.NDArray[Any], queries: Any) -> Any:

@@ -44,10 +44,7 @@ class Allowed:
 def allowed_by(
     state: State, among: Any = None, where: Any = None, n_queries: int = 1
 ) -> list[tuple[Positions, Allowed]]:
-    """Give the rows of the queries that share a filter, and the vectors that it allows.
-
-    ``among`` and ``where`` are those of :meth:`Index.search`; the condition is computed once.
-    """
+    """Give the rows of the queries that share a filter of :meth:`Index.search`, and the vectors that it allows."""
     met = None if where is None else _met(state, where)
     result: list[tuple[Positions, Allowed]] = []
     for rows, filter in _filters_of_queries(among, n_queries):
@@ -60,12 +57,11 @@ def allowed_by(
 
 def _filters_of_queries(among: Any, n_queries: int) -> list[tuple[Positions, Any]]:
     """Filters, each with the rows of the queries that have it."""
-    if not isinstance(among, list | tuple) or not among or not _is_filter(among[0]):
+    first = among[0] if isinstance(among, list | tuple) and among else 0
+    if not isinstance(first, list | tuple | set | range | None) and not getattr(first, "ndim", 0):
         return [(np.arange(n_queries), among)]
     if len(among) != n_queries:
-        raise DataError(
-            f"among must have one filter for each of the {n_queries} queries, got {len(among)}; or pass one for all"
-        )
+        raise DataError(f"among must have one filter for each of the {n_queries} queries, got {len(among)}; or be one")
     rows: dict[Hashable, list[int]] = {}
     for row, filter in enumerate(among):
         rows.setdefault(_key(filter), []).append(row)
@@ -82,11 +78,6 @@ def _key(filter: Any) -> Hashable:
         return type(filter), values, tuple(map(type, values))
     except TypeError:  # None, or a list of what has no hash
         return id(filter)
-
-
-def _is_filter(value: Any) -> bool:
-    """Whether this is a filter rather than an id; None is the filter that allows everything."""
-    return isinstance(value, list | tuple | set | range | None) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
 def _among(state: State, among: Any) -> list[Mask]:

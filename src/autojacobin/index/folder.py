@@ -295,9 +295,7 @@ class Folder:
         with clear_os_errors(self.path, "write to"):
             self._check_no_file()
             if not self.path.parent.is_dir():
-                raise StorageError(
-                    f"cannot make the index {self.path}: the folder {self.path.parent} does not exist; make it first"
-                )
+                raise StorageError(f"cannot make the index {self.path}: its parent does not exist; make it first")
             if not self.path.is_dir():
                 self.path.mkdir()
             with suppress(PermissionError):  # the parent of a folder that was there need not be readable

@@ -29,7 +29,7 @@ from autojacobin.hashers.base import check_fitted, for_index
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index import changes, growth
-from autojacobin.index.execution import in_kind, state_on
+from autojacobin.index.execution import DeviceStore, in_kind
 from autojacobin.index.filters import Allowed, allowed_by
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge, is_outdated, learn
@@ -601,9 +601,7 @@ class Index:
 
     def __getstate__(self) -> dict[str, Any]:
         if self._folder is not None:
-            raise DataTypeError(
-                f"{self!r} cannot be copied or pickled, because its lock belongs to one object; use Index.open or save"
-            )
+            raise DataTypeError(f"{self!r} cannot be copied or pickled, because of its lock; use Index.open or save")
         return {name: value for name, value in self.__dict__.items() if name not in ("_mutex", "_learning", "_learned")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -714,9 +712,11 @@ class Index:
         re-ranked on the CPU. Answers are arrays of the kind that queries are: NumPy, CuPy, or tensors of PyTorch.
         ``device`` is ``"cuda"``, which needs CuPy and an NVIDIA GPU of compute capability 8.0, or ``"cpu"``.
         """
+        if device not in ("cpu", "cuda"):
+            raise DataError(f"device must be 'cpu' or 'cuda', got {device!r}")
         state = self._open_state()
         index = Index(state.hasher, keep_vectors=state.keep_vectors)
-        index._state = state_on(state, device)
+        index._state = replace(state, device=DeviceStore.copy(state) if device == "cuda" else None)
         return index
 
     # Search

@@ -59,14 +59,10 @@ class Metric:
         if self.name not in METRICS:
             raise DataError(f"metric must be 'euclidean', 'cosine' or 'inner_product', got {self.name!r}")
         if self.name == "inner_product" and not self.radius > 0:
-            raise DataError(
-                "inner products need the longest vector; use Index.from_vectors, or Metric.of('inner_product', vectors)"
-            )
+            raise DataError("inner products need the longest vector; use Index.from_vectors, or Metric.of(…, vectors)")
         if self.radius > LARGEST:
-            raise DataError(
-                f"vectors can have lengths up to {LARGEST / _ROOM:g}, got a radius of {self.radius!r:.20}; divide all "
-                "vectors by the same number"
-            )
+            most = f"vectors can have lengths up to {LARGEST / _ROOM:g}"
+            raise DataError(f"{most}, got a radius of {self.radius!r:.20}; divide all vectors by the same number")
 
     @classmethod
     def of(cls, name: str, vectors: Any) -> Metric:
@@ -88,9 +84,7 @@ class Metric:
             raise DataError("all vectors are zero, so their inner products are; pass others")
         middle = float(np.median(norms[norms > 0]))
         if longest > _LONGEST * middle:
-            wrong = (
-                f"the vector in row {np.argmax(norms)} is {longest / middle:.1g} times as long as that in the middle"
-            )
+            wrong = f"the vector in row {np.argmax(norms)} is {longest / middle:.1g} times as long as the median"
             raise DataError(f"{wrong}, beside which all products are lost, expected at most {_LONGEST:g}; leave it out")
         return cls(name, _ROOM * longest)
 

@@ -110,9 +110,8 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
             names = dict.fromkeys(name for row in rows for name in row)  # of all rows; Arrow looks at the first alone
             table = arrow.table({str(name): [row.get(name) for row in rows] for name in names})
         else:
-            raise DataTypeError(
-                f"payload must be a table, data frame, dict of columns or list of dicts, got {type(payload).__name__}"
-            )
+            expected = "a table, data frame, dict of columns or list of dicts"
+            raise DataTypeError(f"payload must be {expected}, got {type(payload).__name__}")
     except DataError:
         raise
     except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -147,9 +146,7 @@ def _as_first(table: pyarrow.Table) -> pyarrow.Table:
     arrow = arrow_package()
     for field in table.schema:
         if arrow.types.is_null(field.type):
-            raise DataError(
-                f"the column {field.name!r} of the payload has no value yet, so no type; give an Arrow table with types"
-            )
+            raise DataError(f"the column {field.name!r} of the payload has no value, so no type; give an Arrow table")
         try:
             arrow.nulls(1, field.type).take(arrow.array([0]))
         except arrow.ArrowException as error:
@@ -240,9 +237,8 @@ def concatenate(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
     try:
         return arrow.concat_tables(tables).combine_chunks()
     except arrow.ArrowInvalid as error:
-        raise FormatError(
-            f"the segments of the index have different columns ({_first_line(error)}); use: autojacobin index repair"
-        ) from error
+        wrong = f"the segments of the index have different columns ({_first_line(error)})"
+        raise FormatError(f"{wrong}; use: autojacobin index repair") from error
 
 
 def write_payload(folder: Folder | None, table: pyarrow.Table, label: SegmentLabel) -> Payload:

@@ -185,9 +185,8 @@ class JobFolder:
             found = _read_record(path)
             different = [name for name in settings if found is None or found.get(name) != settings[name]]
             if different:
-                raise StorageError(
-                    f"{self.path} holds another job, with other {' and '.join(different)}; delete it, or give another"
-                )
+                other = " and ".join(different)
+                raise StorageError(f"{self.path} holds another job, with other {other}; delete it, or give another")
             return
         foreign = sorted(name for name in os.listdir(self.path) if name != LOCK_NAME and not name.startswith("."))
         if foreign:
@@ -200,9 +199,7 @@ def _plan(patterns: Patterns, hasher: Any, rows_per_chunk: int) -> list[Chunk]:
         raise DataTypeError(f"hasher must be a fitted hasher, got {type(hasher).__name__}; pass for example an ITQ")
     check_fitted(hasher)
     if hasher.metric_ not in (None, METRICS[0]):
-        raise DataError(
-            f"a job builds Euclidean indexes, got a model for the metric {hasher.metric_}; use `index build` instead"
-        )
+        raise DataError(f"a job builds Euclidean indexes, got a model for {hasher.metric_}; use `index build`")
     inputs = survey(patterns)
     if inputs.width != hasher.n_features_in_:
         raise DataError(

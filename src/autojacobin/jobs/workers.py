@@ -145,9 +145,8 @@ def _client(distributed: Any, address: str) -> Any:
     try:
         return distributed.Client(address, timeout=_SECONDS_TO_CONNECT)
     except OSError as error:
-        raise StorageError(
-            f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s; start one with `dask scheduler`"
-        ) from error
+        silent = f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s"
+        raise StorageError(f"{silent}; start one with `dask scheduler`") from error
     except (TypeError, ValueError, RuntimeError, ImportError) as error:  # no certificates, or no such transport
         raise DataError(
             f"{address} cannot be used as the address of a scheduler: {' '.join(str(error).split())}; give for example "
