@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from autojacobin import ITQ, BinaryAutoencoder
-from autojacobin.index import segment_writer
+from autojacobin.index import segment
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import FORMAT_VERSION
 
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent / f"index-{FORMAT_VERSION}"
 
 def main() -> None:
     FOLDER.mkdir()
-    segment_writer._FEWEST_IN_LISTS = 1  # so that few vectors have lists in files too
+    segment._FEWEST_IN_LISTS = 1  # so that few vectors have lists in files too
     X = load_digits().data[:, 18:26].astype(np.uint8)
     hasher = ITQ(8, random_state=0).fit(X[:400].astype(np.float32))
     projections = np.abs(hasher.project(X[400:]))

@@ -258,7 +258,7 @@ MIXED = pa.table({"n": [1], "s": ["a"], "b": [True], "Größe": [0.5], "x": [1],
         ("n", "has the column 'n' .int64. as a condition; compare it, as in 'a < 9'"),
         ("n like '1%'", "looks for a pattern in the column 'n' .int64., expected a column of text"),
         ('s = "a"', "names the column 'a', but .*; put text into single quotes"),
-        ("1 = 'a'", "compares a number with the text 'a'; compare a column"),
+        ("1 = 'a'", "compares a number with the text 'a'; name a column"),
         ("s = '\ud800'", "cannot be computed; the columns are"),
     ],
 )

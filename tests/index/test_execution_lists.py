@@ -8,7 +8,7 @@ import pytest
 
 from autojacobin import ITQ, LSH, DataError, Index, PartitionedAutoencoder, PartitionedHasher, Sign
 from autojacobin.evaluation import ground_truth
-from autojacobin.index import knowledge, segment_writer
+from autojacobin.index import knowledge, segment
 from autojacobin.index.execution import search_codes
 from autojacobin.index.repair import repair
 from autojacobin.index.state import codes_at
@@ -272,7 +272,7 @@ def test_on_disk_it_is_the_same_and_survives_a_copy(index, hasher, tmp_path):
 
 
 def test_two_copies_in_files_survive_changes_and_repair(two_copies, tmp_path, monkeypatch):
-    monkeypatch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
+    monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 1)
     base, queries = points(1200), points(30, 2)
     with Index.create(tmp_path / "index", two_copies) as made:
         made.add(base[:900])

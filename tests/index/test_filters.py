@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autojacobin import LSH, BinaryAutoencoder, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.errors import DataError, FormatError
 from autojacobin.evaluation import ground_truth
-from autojacobin.index import execution, filters, growth, segment_writer
+from autojacobin.index import execution, filters, growth, segment
 from tests.index.index_model import by_hamming, by_reranking, small_hasher, vectors
 from tests.index.test_threads import in_threads
 
@@ -216,7 +216,7 @@ def hasher_with_lists(kind, n_lists):
 def with_lists(request):
     base = clusters(3_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
+        patch.setattr(segment, "_FEWEST_IN_LISTS", 1)
         index = Index(hasher_with_lists(request.param, 16).fit(base[:1_500]))
         index.add(base[:2_000])
         index.add(base[2_000:])

@@ -25,7 +25,7 @@ from autojacobin.cli.program import app
 from autojacobin.errors import FormatError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.hashers import OwnCodes
-from autojacobin.index import growth, segment_writer
+from autojacobin.index import growth, segment
 from autojacobin.index.growth import best_copies
 from autojacobin.index.repair import repair
 from autojacobin.search.kmeans import kmeans
@@ -57,7 +57,7 @@ def small_lists(monkeypatch):
     """Lists from 200 vectors on, two for each vector if it pays at all, in files from the first vector on."""
     monkeypatch.setattr(growth, "best_copies", lambda centres, vectors: 2)
     monkeypatch.setattr(growth, "_FEWEST_VECTORS", 200)
-    monkeypatch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
+    monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 1)
 
 
 def is_exact(index, base):
@@ -175,7 +175,7 @@ def test_lists_in_files_answer_as_lists_made_at_the_search(hasher, tmp_path, mon
         expected = index.search(queries, K, probes=2, rerank=False)
     stored = {file.name.split("-")[0] for file in (tmp_path / "files").iterdir()}
     assert stored >= LIST_FILES
-    monkeypatch.setattr(segment_writer, "_FEWEST_IN_LISTS", 10**6)
+    monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 10**6)
     without = Index(index._state.hasher)
     without.add(points(500))
     assert not without._state.segments[0].arrays.keys() & LIST_FILES

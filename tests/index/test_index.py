@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autojacobin import ITQ, LSH, BinaryAutoencoder, Codes, DataError, NeighbourHashing
 from autojacobin.errors import DataTypeError, StorageError
 from autojacobin.index import changes as changes_module
-from autojacobin.index import segment_writer
+from autojacobin.index import segment
 from autojacobin.index.growth import training_sample
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import FORMAT_VERSION
@@ -38,7 +38,7 @@ change = st.one_of(
 def test_any_sequence_of_changes_equals_a_dict(on_disk, changes, limit, seed):
     hasher, rng, model, next_id = small_hasher(), np.random.default_rng(seed), {}, 0
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        for module in (changes_module, segment_writer):
+        for module in (changes_module, segment):
             patch.setattr(module, "most_rows", lambda hasher: limit)
         index = Index.create(Path(folder) / "0", hasher) if on_disk else Index(hasher)
         for number, (name, argument) in enumerate(changes, 1):

@@ -174,9 +174,9 @@ def test_a_stream_has_names_too():
 
 def test_names_keep_their_vectors_over_several_segments_and_lists(monkeypatch):
     from autojacobin import PartitionedAutoencoder
-    from autojacobin.index import segment_writer
+    from autojacobin.index import segment
 
-    monkeypatch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
+    monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 1)
     base = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
     index = Index(PartitionedAutoencoder(12, n_lists=4, n_iterations=2, random_state=0).fit(base))
     for start in (0, 100, 200):

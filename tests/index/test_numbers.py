@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index, Metric, PartitionedAutoencoder, SphericalHashing
-from autojacobin.index import growth, segment_writer
+from autojacobin.index import growth, segment
 
 WIDTH = 6
 METRICS = ["euclidean", "cosine", "inner_product"]
@@ -27,7 +27,7 @@ def products(base, queries):
 def small_lists(monkeypatch):
     """Lists from 200 vectors on, in files from the first vector on."""
     monkeypatch.setattr(growth, "_FEWEST_VECTORS", 200)
-    monkeypatch.setattr(segment_writer, "_FEWEST_IN_LISTS", 1)
+    monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 1)
 
 
 @pytest.fixture(scope="module", params=["signs", "auto-encoder"])

@@ -13,7 +13,7 @@ import numpy as np
 
 from autojacobin import BinaryAutoencoder, Hasher, Index, StorageError
 from autojacobin.index import growth as library
-from autojacobin.index import knowledge, segment_writer
+from autojacobin.index import knowledge, segment
 from tests.stress.interrupts import Alarm
 from tests.stress.kills import Process
 from tests.stress.layer import folders_by
@@ -40,7 +40,7 @@ def growth(rng: np.random.Generator, folder: Path, report: Report, times: int) -
     """Let changes make lists, some times under each kind of fault; the index beforehand is always the same."""
     with (
         patch.object(library, "_FEWEST_VECTORS", REAL_SIZES[0]),
-        patch.object(segment_writer, "_FEWEST_IN_LISTS", REAL_SIZES[1]),
+        patch.object(segment, "_FEWEST_IN_LISTS", REAL_SIZES[1]),
         # centres and knowledge from so little are bad ones, and soon there
         patch.object(library, "_SAMPLE_PER_LIST", 2),
         patch.object(knowledge, "_MOST_QUERIES", 20),

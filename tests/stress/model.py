@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from autojacobin import LSH, Index
-from autojacobin.index import growth, segment_writer
+from autojacobin.index import growth, segment
 
 N_FEATURES = 8
 N_BITS = 16
 LARGEST = 400  # vectors; more are soon removed
-REAL_SIZES = growth._FEWEST_VECTORS, segment_writer._FEWEST_IN_LISTS
+REAL_SIZES = growth._FEWEST_VECTORS, segment._FEWEST_IN_LISTS
 
 
 def make_lists_early() -> None:
     """Make lists at 60 vectors instead of 65,536, and again at 128, so that faults come in the middle of it."""
-    growth._FEWEST_VECTORS, segment_writer._FEWEST_IN_LISTS = 60, 1
+    growth._FEWEST_VECTORS, segment._FEWEST_IN_LISTS = 60, 1
 
 
 @dataclass(frozen=True)

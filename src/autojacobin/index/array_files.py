@@ -54,10 +54,9 @@ class SegmentLabel:
 
 
 class CheckedArray:
-    """An array, each block of which is compared with its checksum before it is first used.
+    """An array, each block of which is compared with its checksum before it is first used, by any number of threads.
 
-    ``array`` is unchecked: call one of the methods before you read from it. ``problem`` checks the whole array once and
-    returns what is wrong with it. Several threads may use it: a block that two reach at once is checked twice.
+    ``array`` is unchecked: call a method before you read it. ``problem`` returns what is wrong with the whole array.
     """
 
     def __init__(
@@ -107,13 +106,10 @@ class CheckedArray:
         self._check_problem()
 
     def blocks_of_file(self, folder: Folder) -> Iterator[tuple[slice, BinaryIO, bool]]:
-        """Yield each block of the file: its bytes in the array, the stream at its start, and whether it is intact.
-
-        The file is read, not mapped: if the disk could not read a block, a memory map would end the process.
-        """
+        """Yield each block of the file: its bytes in the array, the stream at its start, and whether it is intact."""
         if self.file is None or not len(self._checksums):
             return
-        with folder.open(self.file.name) as stream:
+        with folder.open(self.file.name) as stream:  # not mapped: a block that cannot be read would end the process
             for start, checksum in zip(range(0, self.array.nbytes, BLOCK_BYTES), self._checksums, strict=True):
                 place, digest = slice(start, min(start + BLOCK_BYTES, self.array.nbytes)), xxhash.xxh64()
                 with suppress(OSError):
@@ -232,10 +228,10 @@ def open_array(
     folder: Folder, file: ArrayFile, kind: str, shape: tuple[int | None, ...], dtype: npt.DTypeLike | None = None,
     *, check: bool = True, problem: Problem | None = None,
 ) -> CheckedArray:  # fmt: skip
-    """Memory-map an array (or read a small one) after a check of its header, its size and its table of checksums.
+    """Map an array after a check of its header, its size and its table of checksums.
 
-    ``shape`` has None where any length is allowed. Arrays that kernels read are mapped copy-on-write: kernels are
-    compiled for writable arrays, like those in memory.
+    ``shape`` has None where any length is allowed. Arrays that kernels read are mapped copy-on-write, because kernels
+    are compiled for writable arrays.
     """
     path = folder.path / file.name
     with folder.open(file.name) as stream:
@@ -261,10 +257,7 @@ def open_array(
 def salvage_array(
     folder: Folder, file: ArrayFile, kind: str, shape: tuple[int, ...], dtype: npt.DTypeLike | None
 ) -> CheckedArray:
-    """Map an array whose header or table of checksums is damaged; each block is still compared with its checksum.
-
-    A file with an intact header that belongs to another array is refused, and so is one that lost a part of its array.
-    """
+    """Map an array whose header or table of checksums is damaged, unless it is another one or has lost a part."""
     path = folder.path / file.name
     with folder.open(file.name) as stream:
         page, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size

@@ -31,8 +31,7 @@ from autojacobin.index.manifest import MANIFEST_NAME, ArrayFile, Manifest, Segme
 from autojacobin.index.metric import EUCLIDEAN, Metric
 from autojacobin.index.names import LARGEST_ID
 from autojacobin.index.payload import matching, widened, write_payload
-from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, check_ids, open_segment
-from autojacobin.index.segment_writer import most_rows, write_segments
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, check_ids, most_rows, open_segment, write_segments
 from autojacobin.index.state import NewIds, Segments, State, in_id_order, wrong_length
 
 _log = logging.getLogger("autojacobin.index")

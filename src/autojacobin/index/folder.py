@@ -35,10 +35,8 @@ class Folder:
     """The folder of an index with its lock.
 
     A writer holds a descriptor of the folder, to which its operations go even if another folder takes its path.
-
-    ``settled`` is False while the newest state on disk may differ from the one in memory: from the moment the
-    lock is taken until the state has been read, and from the beginning of a change until its end is known. The next
-    change then begins by reading the state.
+    ``settled`` is False while the newest state on disk may differ from the one in memory. Then the next change begins
+    by reading the state.
     """
 
     _descriptor: int | None = None  # of the folder, if it is held
@@ -212,14 +210,13 @@ class Folder:
     def commit(self, manifest: Manifest) -> None:
         """Make ``manifest`` the state of the index, if the folder is still the one that was locked.
 
-        The new files' names reach the disk before the manifest can name them. If the disk fails at the rename or after
-        it, the old manifest is put back, so that a disk error changes nothing. Any other exception may come before the
-        change or after it: read the manifest to know.
+        If the disk fails at the rename or after it, the old manifest is put back. Any other exception may come before
+        the change or after it: read the manifest to know.
         """
         with clear_os_errors(self.path, "write to"):
             before = self.read_manifest()
             self._write_file(_MANIFEST_PART, manifest.to_bytes())
-            self.sync_names()
+            self.sync_names()  # before the manifest can name the new files
             self.check_writable()
             try:
                 self.rename(_MANIFEST_PART, MANIFEST_NAME)

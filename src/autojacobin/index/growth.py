@@ -1,11 +1,9 @@
 """When an index makes its inverted lists: once it is large enough, and again when it has changed too much.
 
-An index begins without lists and is searched exhaustively. When lists become faster, centres are learned from the
-stored vectors, and all codes are written again, list by list. Instead of a BinaryAutoencoder, a PartitionedAutoencoder
-of the same length is trained, and all vectors are encoded again; any other hasher stays as it is, in a
-PartitionedHasher. Where the centres show that it pays, each vector is in two lists. The number of lists grows with the
-square root of the number of vectors, so this happens whenever the index is four times as large. On average, each vector
-is then written again 1.33 times.
+Centres are then learned from the stored vectors, and all codes are written again, list by list. Instead of a
+BinaryAutoencoder, a PartitionedAutoencoder of the same length is trained; any other hasher stays as it is, in a
+PartitionedHasher. Where the centres show that it pays, each vector is in two lists. This happens whenever the index is
+four times as large, so that each vector is written again 1.33 times on average.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ from autojacobin.index.changes import check_rows, encoded_block
 from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import MOST_CODES
 from autojacobin.index.metric import Metric
-from autojacobin.index.segment import Part, Segment
-from autojacobin.index.segment_writer import write_segments
+from autojacobin.index.segment import Part, Segment, write_segments
 from autojacobin.index.state import State, codes_at, drawn, fetch, in_id_order
 from autojacobin.search.arguments import as_count
 
@@ -90,10 +87,7 @@ def wanted_lists(partitions: int | str | None, n: int) -> int:
 def grown_hasher(
     state: State, incoming: Any = None, *, shrink: bool = False, progress: Progress | None = None
 ) -> ListHasher | None:
-    """Train the hasher of an index that needs more lists than it has, or far fewer if ``shrink``; else None.
-
-    ``incoming`` is a matrix that is about to be added. The training takes a sample of all.
-    """
+    """Train a hasher on stored and incoming vectors that need more lists, or far fewer if ``shrink``; else None."""
     n_incoming = 0 if incoming is None else len(incoming)
     wanted, present = wanted_lists(state.partitions, state.n_live + n_incoming), state.n_lists
     if wanted <= present and not (shrink and 0 < 4 * wanted <= present):
@@ -102,17 +96,15 @@ def grown_hasher(
 
 
 def retrained(state: State, n_lists: int, incoming: Any = None, progress: Progress | None = None) -> ListHasher | None:
-    """Train a hasher with lists on a sample of the stored vectors and of those that are about to be added.
-
-    None if too many of them are equal: lists would not divide them.
-    """
+    """Train a hasher with lists on a sample of stored and incoming vectors; None if too many of them are equal."""
     hasher = state.hasher
     if incoming is not None:
         check_rows(incoming, state.metric)
     if not _differ(_sample(state, _SMALL_SAMPLE, incoming), n_lists):
         _log.info("no lists are made, because most of the %s vectors are equal", state.n_live)
         return None
-    for report in (progress, getattr(hasher, "progress", None)):
+    own = getattr(hasher, "progress", None)
+    for report in (progress, own):
         if report is not None:
             report(f"learning {n_lists:,} lists", 0, 0)
     sample = _sample(state, _SAMPLE_PER_LIST * n_lists, incoming)
@@ -121,8 +113,7 @@ def retrained(state: State, n_lists: int, incoming: Any = None, progress: Progre
         new = _partitioned_autoencoder(hasher, n_lists, sample, state.partitions)
     else:
         inner = hasher.hasher_ if isinstance(hasher, PartitionedHasher) else hasher
-        progress = getattr(hasher, "progress", None)
-        new = PartitionedHasher(inner, n_lists=n_lists, random_state=0, progress=progress)
+        new = PartitionedHasher(inner, n_lists=n_lists, random_state=0, progress=own)
     new.fit(sample, training_points=None)
     new.metric_, new.radius_, new._takes_unnamed = hasher.metric_, hasher.radius_, True
     if hasattr(hasher, "feature_names_in_"):
@@ -152,10 +143,7 @@ def _partitioned_autoencoder(
 
 
 def best_copies(centres: Centres, vectors: npt.NDArray[Any]) -> int:
-    """In how many lists each vector should be: two if far fewer codes then have to be scanned, else one.
-
-    Some of the vectors are queries. What counts is how many codes are in as many lists as hold most neighbours.
-    """
+    """In how many lists each vector should be: two if the lists with most neighbours then hold far fewer codes."""
     from autojacobin.search.truth import ground_truth
 
     n_lists = len(centres)
@@ -168,11 +156,9 @@ def best_copies(centres: Centres, vectors: npt.NDArray[Any]) -> int:
     neighbours = neighbours.reshape(len(queries), NEIGHBOURS)
     order = centres.nearest(queries, n_lists)[0]
     ranks = np.argsort(order, axis=1)
-    sizes, found = np.zeros(n_lists), np.full(neighbours.shape, n_lists)
-    scanned = []
-    for in_list, near in zip(
-        _both_lists(centres, counted), _both_lists(centres, as_floats(vectors[rows])), strict=True
-    ):
+    sizes, found, scanned = np.zeros(n_lists), np.full(neighbours.shape, n_lists), []
+    both = (_both_lists(centres, some) for some in (counted, as_floats(vectors[rows])))
+    for in_list, near in zip(*both, strict=True):
         sizes += np.bincount(in_list, minlength=n_lists)
         found = np.minimum(found, np.take_along_axis(ranks, near[neighbours], axis=1))
         probes = int(np.quantile(found, _SHARE_IN_LISTS)) + 1
@@ -242,13 +228,10 @@ def sample_for_lists(partitions: int | str | None, n: int) -> int:
 
 
 def training_sample(vectors: Any, hasher: Hasher, partitions: Any = None) -> tuple[Any, Any]:
-    """Random rows of a matrix to fit a hasher on, and their numbers: 20,000, or more if the method asks for more.
-
-    A BinaryAutoencoder gets few if the vectors are enough for lists: with the lists, another one is trained.
-    """
+    """Random rows of a matrix to fit a hasher on, and their numbers: 20,000, or more if the method asks for more."""
     most = max(MOST_TRAINING_POINTS, hasher.default_training_points() or 0)
     if type(hasher) is BinaryAutoencoder and wanted_lists(partitions, len(vectors)):
-        most = _SMALL_SAMPLE
+        most = _SMALL_SAMPLE  # another one is trained with the lists
     if len(vectors) <= most:
         return vectors, 0
     return _rows_of(vectors, most, seed=5)
@@ -275,9 +258,7 @@ def _sample(state: State, size: int, incoming: Any) -> npt.NDArray[Any]:
     n = state.n_live + n_incoming
     size = min(size, n)
     n_stored = size * state.n_live // n
-    parts = []
-    if n_stored:
-        parts.append(fetch(state.segments, drawn(state.segments, n_stored, seed=3)))
+    parts = [fetch(state.segments, drawn(state.segments, n_stored, seed=3))] if n_stored else []
     if n_incoming:
         taken = state.metric.prepare(*_rows_of(incoming, size - n_stored, seed=4))
         parts.append(to_host(as_matrix(taken, "Index")))

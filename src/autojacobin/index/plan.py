@@ -1,8 +1,7 @@
 """Plans: how a search is carried out on a state of an index.
 
-``make_plan`` checks the arguments of a search and reads from what the index knows about itself (``knowledge.py``) how
-much effort they take. Nothing else chooses candidates or lists. A plan is immutable, and the same arguments on the same
-state give the same plan.
+``make_plan`` reads from what the index knows about itself (``knowledge.py``) how much effort the arguments of a search
+take. Nothing else chooses candidates or lists. The same arguments on the same state give the same plan.
 """
 
 from __future__ import annotations
@@ -198,11 +197,9 @@ def make_plan(
 def _cheapest(
     state: State, known: Knowledge, k: int, recall: float, distance: str, n_allowed: int | None
 ) -> tuple[Plan | None, float]:
-    """The plan that reaches a recall at the least cost, and that cost in nanoseconds; None if none is known to.
-
-    With a filter, each query finds its own level (:class:`Probing`). The candidates of an unfiltered search are enough,
-    because a larger level needs fewer candidates for each neighbour.
-    """
+    """The plan that reaches a recall at the least cost, and that cost in nanoseconds; None if none is known to."""
+    # With a filter, each query finds its own level. The candidates of an unfiltered search are enough, because a larger
+    # level needs fewer candidates for each neighbour.
     level = known.level(k)
     if level is None:
         return None, math.inf

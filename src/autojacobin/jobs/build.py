@@ -29,8 +29,7 @@ from autojacobin.hashers import Hasher, check_fitted, load
 from autojacobin.index.changes import adopt_segments, encoded_parts
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.manifest import Manifest, SegmentRecord
-from autojacobin.index.segment import ROWS_PER_BLOCK, Part, open_segment
-from autojacobin.index.segment_writer import write_segments
+from autojacobin.index.segment import ROWS_PER_BLOCK, Part, open_segment, write_segments
 from autojacobin.index.state import NewIds, State
 from autojacobin.jobs.inputs import ROWS_PER_CHUNK, Chunk, Patterns, open_piece, survey
 from autojacobin.jobs.workers import Workers
