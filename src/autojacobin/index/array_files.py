@@ -228,11 +228,7 @@ def open_array(
     folder: Folder, file: ArrayFile, kind: str, shape: tuple[int | None, ...], dtype: npt.DTypeLike | None = None,
     *, check: bool = True, problem: Problem | None = None,
 ) -> CheckedArray:  # fmt: skip
-    """Map an array after a check of its header, its size and its table of checksums.
-
-    ``shape`` has None where any length is allowed. Arrays that kernels read are mapped copy-on-write, because kernels
-    are compiled for writable arrays.
-    """
+    """Map an array after a check of its header, its size and its checksums; None in a shape allows any length."""
     path = folder.path / file.name
     with folder.open(file.name) as stream:
         header = _read_header(stream.read(_HEADER_BYTES), path, file, kind)
@@ -241,16 +237,13 @@ def open_array(
         )
         if not fits or (dtype is not None and header.dtype != np.dtype(dtype)):
             raise damaged(path, f"{header.dtype} of shape {header.shape}, expected shape {shape}")
-        n_blocks = -(-header.n_bytes // BLOCK_BYTES)
-        size, expected = os.fstat(stream.fileno()).st_size, _HEADER_BYTES + header.n_bytes + 8 * n_blocks
+        size, expected = os.fstat(stream.fileno()).st_size, _HEADER_BYTES + header.n_bytes + 8 * header.n_blocks
         if size != file.size or size != expected:
             raise damaged(path, f"{size} bytes, expected {expected} by its header and {file.size} by the manifest")
-        stream.seek(_HEADER_BYTES + header.n_bytes)
-        table = stream.read(8 * n_blocks)
-        if xxhash.xxh64_intdigest(table) != header.digest:
+        # copy-on-write where kernels read, which are compiled for writable arrays
+        array, checksums = _content(stream, header, writable=kind in _READ_BY_KERNELS)
+        if xxhash.xxh64_intdigest(checksums.data) != header.digest:
             raise damaged(path, "a table of checksums that does not match its own checksum")
-        checksums = np.frombuffer(table, dtype="<u8")
-        array = _mapped(stream, header, writable=kind in _READ_BY_KERNELS)
     return CheckedArray(array, file, header.label, path, checksums, check, problem)
 
 
@@ -271,17 +264,16 @@ def salvage_array(
         header = _Header(found, shape, 0, SegmentLabel(b"", None, 0, 0))
         if size < _HEADER_BYTES + header.n_bytes:
             raise damaged(path, f"{size} bytes, which is less than its array has")
-        n_blocks = -(-header.n_bytes // BLOCK_BYTES)
-        stream.seek(_HEADER_BYTES + header.n_bytes)
-        table = stream.read(8 * n_blocks).ljust(8 * n_blocks, b"\0")
-        array = _mapped(stream, header, writable=False)
-    checksums = np.frombuffer(table, dtype="<u8")
+        array, checksums = _content(stream, header, writable=False)
     return CheckedArray(array, file, None, path, checksums)
 
 
-def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray[Any]:
-    """The array of a file. Small ones are read: each map keeps a descriptor, and processes have a limit on these."""
-    if header.n_bytes <= READ_AT_ONCE:
+def _content(stream: BinaryIO, header: _Header, *, writable: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The array of a file, and the checksums of its blocks, zero where they are missing."""
+    stream.seek(_HEADER_BYTES + header.n_bytes)
+    table = stream.read(8 * header.n_blocks).ljust(8 * header.n_blocks, b"\0")
+    checksums = np.frombuffer(table, dtype="<u8")
+    if header.n_bytes <= READ_AT_ONCE:  # each map keeps a descriptor, and processes have a limit on these
         array = empty_aligned(header.shape, header.dtype)
         stream.seek(_HEADER_BYTES)
         content = np.frombuffer(stream.read(header.n_bytes), dtype=np.uint8)
@@ -289,9 +281,10 @@ def _mapped(stream: BinaryIO, header: _Header, *, writable: bool) -> npt.NDArray
             raise damaged(Path(stream.name), "fewer bytes than a moment ago")
         array.reshape(-1).view(np.uint8)[:] = content
         array.flags.writeable = writable
-        return array
+        return array, checksums
     mode: Any = "c" if writable else "r"
-    return np.asarray(np.memmap(stream, dtype=header.dtype, mode=mode, offset=_HEADER_BYTES, shape=header.shape))
+    mapped = np.memmap(stream, dtype=header.dtype, mode=mode, offset=_HEADER_BYTES, shape=header.shape)
+    return np.asarray(mapped), checksums
 
 
 def read_label(folder: Folder, name: str) -> tuple[SegmentLabel, ArrayFile]:
@@ -312,6 +305,10 @@ class _Header:
     @property
     def n_bytes(self) -> int:
         return self.dtype.itemsize * math.prod(self.shape)
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n_bytes // BLOCK_BYTES)
 
 
 def _header(kind: str, dtype: np.dtype[Any], shape: tuple[int, ...], digest: int, label: SegmentLabel) -> bytes:

@@ -288,26 +288,23 @@ class Folder:
     # A new index
 
     def prepare(self) -> None:
-        """Make the folder, unless it is there and is empty or holds an index; take the lock."""
+        """Make the folder if there is none, and take its lock, which the caller releases in any case."""
         with clear_os_errors(self.path, "write to"):
             self._check_no_file()
             if not self.path.parent.is_dir():
-                raise StorageError(f"cannot make the index {self.path}: its parent does not exist; make it first")
+                missing = f"the folder {self.path.parent} does not exist"
+                raise StorageError(f"cannot make the index {self.path}: {missing}; make it first")
             if not self.path.is_dir():
                 self.path.mkdir()
             with suppress(PermissionError):  # the parent of a folder that was there need not be readable
                 files.sync_folder(self.path.parent)
             self._check_content()
             self.take_lock()
-            try:
-                self.settle()
-                if self.read_manifest() is None:
-                    self._check_content()  # once more, now that nobody else writes here
-                    self._write_file(_UNFINISHED, b"")  # until there is a manifest, the files here are not an index
-                    self.sync_names()
-            except BaseException:
-                self.release()
-                raise
+            self.settle()
+            if self.read_manifest() is None:
+                self._check_content()  # once more, now that nobody else writes here
+                self._write_file(_UNFINISHED, b"")  # until there is a manifest, the files here are not an index
+                self.sync_names()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -79,12 +79,8 @@ class SegmentRecord:
         n = _whole(record, "n", 1, MOST_CODES)
         files = _field(record, "files", dict)
         first_id = None if record.get("first_id") is None else _whole(record, "first_id", 0, LARGEST_ID + 1 - n)
-        return cls(
-            n=n,
-            n_dead=_whole(record, "n_dead", 0, n),
-            first_id=first_id,
-            files={kind: _array_file(file, kind) for kind, file in files.items()},
-        )
+        found = {kind: _array_file(file, kind) for kind, file in files.items()}
+        return cls(n, _whole(record, "n_dead", 0, n), first_id, found)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ give the wanted order:
 - *cosine*: vectors are divided by their lengths, after which cos = 1 − ‖q − x‖² / 2.
 - *inner product*: a vector gets one more number, √(r² − ‖x‖²), and a query gets a zero. With r at least as large as the
   longest vector, q·x = (‖q‖² + r² − ‖q − x‖²) / 2. (S. Bachrach et al., "Speeding up the Xbox recommender system using
-  a Euclidean transformation for inner-product spaces", RecSys 2014.) The order does not depend on the length of the
-  query, so a query is multiplied by the power of two that makes it about as long as r. With another length, the
-  products would be lost in the rounding of the distances.
+  a Euclidean transformation for inner-product spaces", RecSys 2014.) A query is multiplied by the power of two that
+  makes it about as long as r. Otherwise the products would be lost in the rounding of the distances.
 """
 
 from __future__ import annotations
@@ -66,10 +65,7 @@ class Metric:
 
     @classmethod
     def of(cls, name: str, vectors: Any) -> Metric:
-        """Give a metric for vectors like these, a matrix or an iterator of matrices.
-
-        The radius of the inner product is twice the length of the longest of them.
-        """
+        """Give a metric for vectors like these; the radius of the inner product is twice the length of the longest."""
         if name != "inner_product":
             return cls(name)
         parts, row = [np.empty(0)], 0
@@ -90,10 +86,7 @@ class Metric:
 
     @classmethod
     def for_hasher(cls, hasher: Hasher, metric: str | Metric | None = None) -> Metric:
-        """Give the metric that a hasher was trained for, or the given one where that is not known.
-
-        A hasher that was trained for another metric is refused.
-        """
+        """Give the metric that a hasher was trained for, or the given one where that is not known."""
         if metric is None:
             return cls(hasher.metric_ or METRICS[0], hasher.radius_)
         name = metric.name if isinstance(metric, Metric) else metric
@@ -115,10 +108,7 @@ class Metric:
         return n_features - 1 if self.name == "inner_product" else n_features
 
     def prepare(self, vectors: Any, rows: Any = 0) -> Any:
-        """Vectors as the index keeps and encodes them, after a check that their numbers are finite and not too large.
-
-        ``rows`` is the number of the first row in the caller's data, or the numbers of all rows, for the messages.
-        """
+        """Vectors as the index keeps and encodes them, after a check; ``rows`` are their row numbers for messages."""
         matrix = as_matrix(vectors, "Metric")
         if self.name == "euclidean":
             check_size(matrix, rows)
@@ -187,10 +177,7 @@ class Metric:
         return stored[:, :-1] if self.name == "inner_product" else stored
 
     def values(self, queries: Any, distances: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What the user gets for Euclidean distances of prepared queries: distances, cosines or inner products.
-
-        ``queries`` are as they came, before they were prepared.
-        """
+        """What the user gets for Euclidean distances to queries as they came: distances, cosines or inner products."""
         if self.name == "euclidean":
             return distances
         if self.name == "cosine":

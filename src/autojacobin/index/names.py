@@ -82,7 +82,8 @@ def as_names(ids: Any, kind: str) -> list[bytes]:
     if not all(issubclass(one, wanted) for one in set(map(type, found))):
         place, id = next((place, id) for place, id in enumerate(found) if not isinstance(id, wanted))
         expected = "UUIDs (uuid.UUID)" if kind == "uuid" else "strings"
-        raise DataTypeError(f"the ids of this index are {expected}, got {id!r:.60} at place {place}")
+        given = f"{id!r:.60} of type {type(id).__name__} at place {place}"
+        raise DataTypeError(f"the ids of this index are {expected}, got {given}")
     if kind == "uuid":
         return [id.bytes for id in found]
     try:

@@ -24,35 +24,27 @@ _SEGMENT = b"autojacobin segment"  # key of the metadata of the files
 
 
 class Payload:
-    """The columns of a segment, in the order of its positions; a file is opened at once, and checked at first need."""
+    """The columns of a segment, in the order of its positions: a table, or a file that is checked at first need."""
 
-    def __init__(self, table: Any, file: ArrayFile | None = None, folder: Folder | None = None) -> None:
-        self._table, self.file, self._folder = table, file, folder
-        self._content: npt.NDArray[np.uint8] | None = None
-        self._n: int | None = None
-        self.segment = b""  # hexadecimal, as the file says, once it is read
+    segment = b""  # hexadecimal, as the file says, once it is read
 
-    @classmethod
-    def open(cls, folder: Folder, file: ArrayFile, n: int | None) -> Payload:
-        """Map the file of a segment with ``n`` positions. Small ones are read: each map keeps a descriptor."""
-        made = cls(None, file, folder)
-        with folder.open(file.name) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size != file.size:
-                raise damaged(folder.path / file.name, f"{size} bytes, expected {file.size} by the manifest")
-            small = size <= READ_AT_ONCE
-            content = np.frombuffer(stream.read(), np.uint8) if small else np.memmap(stream, np.uint8, mode="r")
-        made._content, made._n = content, n
-        return made
+    def __init__(
+        self, table: Any, file: ArrayFile | None = None, folder: Folder | None = None, n: int | None = None
+    ) -> None:
+        self._table, self.file, self._folder, self._n = table, file, folder, n
+        if table is None and file is not None and folder is not None:
+            with folder.open(file.name) as stream:
+                size = os.fstat(stream.fileno()).st_size
+                if size != file.size:
+                    raise self._damaged(f"{size} bytes, expected {file.size} by the manifest")
+                small = size <= READ_AT_ONCE  # each map keeps a descriptor
+                self._content = np.frombuffer(stream.read(), np.uint8) if small else np.memmap(stream, np.uint8, "r")
 
     @property
     def table(self) -> pyarrow.Table:
         """All columns."""
         if self._table is None:
-            assert self._content is not None
-            assert self.file is not None
-            if len(self._content) != self.file.size or xxhash.xxh64_hexdigest(self._content.data) != self.file.checksum:
-                raise self._damaged("content that does not match its checksum")
+            self._check(xxhash.xxh64(self._content.data))
             arrow = arrow_package()
             try:
                 table = arrow.ipc.open_file(arrow.py_buffer(self._content)).read_all()
@@ -68,13 +60,15 @@ class Payload:
 
     def verify(self) -> None:
         """Compare the file with its checksum as it is on the disk, also if it was read before."""
-        if self.file is None or self._folder is None:
-            return
-        digest = xxhash.xxh64()
-        with self._folder.open(self.file.name) as stream:  # not mapped: a bad sector would end the process
-            while block := stream.read(READ_AT_ONCE):
-                digest.update(block)
-        if digest.hexdigest() != self.file.checksum:
+        if self.file is not None and self._folder is not None:
+            digest = xxhash.xxh64()
+            with self._folder.open(self.file.name) as stream:  # not mapped: a bad sector would end the process
+                while block := stream.read(READ_AT_ONCE):
+                    digest.update(block)
+            self._check(digest)
+
+    def _check(self, digest: xxhash.xxh64) -> None:
+        if self.file is not None and digest.hexdigest() != self.file.checksum:
             raise self._damaged("content that does not match its checksum")
 
     def _damaged(self, what: str) -> FormatError:
@@ -86,7 +80,7 @@ class Payload:
 def read_payload(folder: Folder, name: str) -> tuple[bytes, ArrayFile]:
     """Read which segment a file belongs to that no manifest names. Its name has its checksum."""
     file = ArrayFile(name, folder.status(name).st_size, name.partition("-")[2].partition(".")[0])
-    payload = Payload.open(folder, file, None)
+    payload = Payload(None, file, folder)
     payload.table  # noqa: B018
     return bytes.fromhex(payload.segment.decode()), file
 
@@ -104,7 +98,11 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
         elif hasattr(payload, "iloc"):
             table = arrow.Table.from_pandas(payload, preserve_index=False)
         elif isinstance(payload, Mapping):
-            table = arrow.table({str(name): _as_column(name, column) for name, column in payload.items()})
+            for name, column in payload.items():
+                if isinstance(column, str | bytes):
+                    wrong = f"the column {name!r:.60} of the payload must have a value for each vector"
+                    raise DataError(f"{wrong}, got {column!r:.60}")
+            table = arrow.table({str(name): column for name, column in payload.items()})
         elif isinstance(payload, Sequence) and not isinstance(payload, str | bytes):
             rows = [dict(row) for row in payload]
             names = dict.fromkeys(name for row in rows for name in row)  # of all rows; Arrow looks at the first alone
@@ -135,18 +133,12 @@ def _without_nan(table: pyarrow.Table) -> pyarrow.Table:
     return table
 
 
-def _as_column(name: Any, column: Any) -> Any:
-    if isinstance(column, str | bytes):
-        raise DataError(f"the column {name!r:.60} of the payload must have a value for each vector, got {column!r:.60}")
-    return column
-
-
 def _as_first(table: pyarrow.Table) -> pyarrow.Table:
     """Check columns that decide those of an index."""
     arrow = arrow_package()
     for field in table.schema:
         if arrow.types.is_null(field.type):
-            raise DataError(f"the column {field.name!r} of the payload has no value, so no type; give an Arrow table")
+            raise DataError(f"the column {field.name!r} of the payload has no value yet; give a table with types")
         try:
             arrow.nulls(1, field.type).take(arrow.array([0]))
         except arrow.ArrowException as error:

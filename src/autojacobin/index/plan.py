@@ -158,10 +158,7 @@ def make_plan(
     probes: SupportsIndex | str | None = None,
     n_allowed: int | None = None,
 ) -> Plan:
-    """Make the plan for the arguments of :meth:`Index.search`, with a filter that allows ``n_allowed`` vectors.
-
-    ``know(distance)`` gives what the index knows about itself. It is called only if a recall has to be reached.
-    """
+    """Make the plan for the arguments of :meth:`Index.search`; ``know(distance)`` is called if a recall is wanted."""
     if not state.n_live:
         raise DataError("there is nothing to find: the index is empty; add to it first")
     wanted = as_count("k", k, _LARGEST_K)
@@ -188,28 +185,24 @@ def make_plan(
     everything = Plan(wanted, distance, True, n, True, 1.0, 1.0, 1.0)
     if asked == 1 or n <= EXACT_UP_TO:
         return everything
-    known = know(distance)
-    plan, cost = _cheapest(state, known, wanted, asked, distance, n_allowed)
-    bytes_per_vector = state.segments[0].vectors.dtype.itemsize * state.hasher.n_features_in_
-    return plan if plan is not None and cost < n * bytes_per_vector * _PER_COMPARED_BYTE else everything
+    return _cheapest(state, know(distance), wanted, asked, distance, n_allowed) or everything
 
 
 def _cheapest(
     state: State, known: Knowledge, k: int, recall: float, distance: str, n_allowed: int | None
-) -> tuple[Plan | None, float]:
-    """The plan that reaches a recall at the least cost, and that cost in nanoseconds; None if none is known to."""
+) -> Plan | None:
+    """The plan that reaches a recall at the least cost; None if none is known to, or to compare all costs less."""
     # With a filter, each query finds its own level. The candidates of an unfiltered search are enough, because a larger
     # level needs fewer candidates for each neighbour.
     level = known.level(k)
     if level is None:
-        return None, math.inf
+        return None
     recalls = known.at_least[level]
     if not (recalls >= recall).any():
         recalls = known.seen[level]  # the sample was too small to be sure
     numbers = np.array([_candidates_for(recall, known.candidates, row) for row in recalls])
-    if not np.isfinite(numbers).any():
-        return None, math.inf
-    share = 1.0 if n_allowed is None else n_allowed / state.n_live
+    n = state.n_live if n_allowed is None else n_allowed
+    share = n / state.n_live
     beyond = min(int(np.searchsorted(known.levels, k / share)), len(known.levels) - 1)  # of a random filter
     bytes_per_vector = state.segments[0].vectors.dtype.itemsize * state.hasher.n_features_in_
     hasher = state.hasher
@@ -220,6 +213,8 @@ def _cheapest(
         + numbers * (copies * _PER_CANDIDATE + bytes_per_vector * _PER_CANDIDATE_BYTE)
     )
     t = int(np.argmin(costs))
+    if not costs[t] < n * bytes_per_vector * _PER_COMPARED_BYTE:  # infinite if no number of candidates is enough
+        return None
     number = max(k, math.ceil(numbers[t]))
     seen, at_least = (
         float(np.interp(number, known.candidates, table[level, t])) for table in (known.seen, known.at_least)
@@ -233,12 +228,11 @@ def _cheapest(
         wider = Probing(
             int(known.most[level, far]), known.weights[level : level + 1], known.thresholds[level : level + 1, far]
         )
-    plan = Plan(
+    return Plan(
         k, distance, True, number, False, recall, seen, at_least, known.n_queries, probing,
         float(known.lists[beyond, t]), float(known.codes[beyond, t]), tuple(known.far.tolist()),
         tuple(known.central.tolist()), known.middle, wider,
     )  # fmt: skip
-    return plan, float(costs[t])
 
 
 def _candidates_for(recall: float, candidates: npt.NDArray[np.int64], recalls: npt.NDArray[np.float32]) -> float:

@@ -27,7 +27,7 @@ from autojacobin.index.changes import read_hasher
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import MANIFEST_NAME, MOST_CODES, ArrayFile, Manifest, SegmentRecord, damaged, kind_of
-from autojacobin.index.names import LARGEST_ID, UUID_BYTES
+from autojacobin.index.names import LARGEST_ID, UUID_BYTES, NameTable
 from autojacobin.index.payload import Payload, empty_like, matching, read_payload, taken
 from autojacobin.index.segment import NONE_DEAD, ROWS_PER_BLOCK, Part
 from autojacobin.search.distances import METRICS
@@ -92,7 +92,11 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             report, content = Repair(), folder.read_manifest()
             manifest = _manifest(folder, report)
             used = for_index(hasher if hasher is not None else _hasher(folder, manifest, report))
-            _check_hasher(used, manifest)
+            got = int(used.n_bits), int(used.n_features_in_)
+            expected = got if manifest is None else (manifest.n_bits, manifest.n_features)
+            if got != expected:
+                wrong = f"codes of {got[0]} bits from {got[1]} features, expected {expected[0]} from {expected[1]}"
+                raise DataError(f"the hasher makes {wrong}; give the model that the index was built with")
             records = _records(folder, report) if manifest is None else list(manifest.segments)
             keep_vectors = manifest.keep_vectors if manifest is not None else any("vectors" in r.files for r in records)
             segments = [_Salvage(folder, record, used, keep_vectors, report) for record in records]
@@ -153,27 +157,18 @@ def _kind_of_ids(segments: list[_Salvage]) -> str | None:
     if not any(segment.has_names for segment in segments):
         return "integer" if segments else None
     names = [name for segment in segments for name in segment.names if name is not None]
-    uuids = bool(names) and all(len(name) == UUID_BYTES for name in names) and not all(map(_is_text, names))
-    return "uuid" if uuids else "string"
-
-
-def _is_text(name: bytes) -> bool:
-    try:
-        return "\0" not in name.decode()
-    except UnicodeDecodeError:
-        return False
+    if any(len(name) != UUID_BYTES for name in names):
+        return "string"
+    is_text = b"\0" not in b"".join(names) and (not names or NameTable.of(names).problem("string") is None)
+    return "string" if is_text else "uuid"
 
 
 class _Salvage:
-    """What can be read of one segment.
+    """What can be read of one segment."""
 
-    ``keep`` are the positions of live codes that can be saved, ``ids`` their ids, -1 where these are lost, and
-    ``names`` their names, None where these are lost.
-    """
-
-    keep: Ids
-    ids: Ids
-    names: list[Any]
+    keep: Ids  # positions of live codes that can be saved
+    ids: Ids  # of these; -1 where they are lost
+    names: list[Any]  # of these; None where they are lost
 
     def __init__(
         self, folder: Folder, record: SegmentRecord, hasher: Hasher, keep_vectors: bool, report: Repair
@@ -252,10 +247,11 @@ class _Salvage:
     def _payload(self) -> Any:
         """The columns, or None if there are none or they are damaged."""
         file = self._record.files.get("payload")
+        if file is None:
+            return None
         try:
-            return None if file is None else Payload.open(self._folder, file, self._record.n).table
+            return Payload(None, file, self._folder, self._record.n).table
         except (FormatError, OSError) as error:
-            assert file is not None
             self._report.problems.append(_sentence(self._folder.path / file.name, error))
             return None
 
@@ -322,24 +318,14 @@ class _Salvage:
         return np.repeat(self._whole["codes"], self._tiles().codes_per_tile)[: self._record.n]
 
 
-def _check_hasher(hasher: Hasher, manifest: Manifest | None) -> None:
-    if manifest is None:
-        return
-    got, expected = (int(hasher.n_bits), int(hasher.n_features_in_)), (manifest.n_bits, manifest.n_features)
-    if got != expected:
-        wrong = f"codes of {got[0]} bits from {got[1]} features, expected {expected[0]} from {expected[1]}"
-        raise DataError(f"the hasher makes {wrong}; give the model that the index was built with")
-
-
 def _manifest(folder: Folder, report: Repair) -> Manifest | None:
-    content = folder.read_manifest()
-    if content is None:
-        report.problems.append(f"{folder.path / MANIFEST_NAME} is missing.")
-        return None
+    path = folder.path / MANIFEST_NAME
     try:
-        return Manifest.from_bytes(content, folder.path / MANIFEST_NAME)
+        manifest = folder.manifest()
+        report.problems += [f"{path} is missing."] if manifest is None else []
+        return manifest
     except FormatError as error:
-        report.problems.append(_sentence(folder.path / MANIFEST_NAME, error))
+        report.problems.append(_sentence(path, error))
         return None
 
 
@@ -370,16 +356,13 @@ def _records(folder: Folder, report: Repair) -> list[SegmentRecord]:
             groups.setdefault(segment, {})[kind] = file
         except (FormatError, OSError) as error:
             report.problems.append(_sentence(folder.path / name, error))
-    return [
-        SegmentRecord(labels[segment].n, 0, _first_id(labels[segment]), files)
-        for segment, files in groups.items()
-        if {"codes", "vectors"} & files.keys() and 1 <= labels[segment].n <= MOST_CODES
-    ]
-
-
-def _first_id(label: SegmentLabel) -> int | None:
-    """The first id, unless it is forged."""
-    return None if label.first_id is None or label.first_id > LARGEST_ID + 1 - label.n else label.first_id
+    records = []
+    for segment, files in groups.items():
+        if {"codes", "vectors"} & files.keys() and 1 <= labels[segment].n <= MOST_CODES:
+            n, first_id = labels[segment].n, labels[segment].first_id
+            forged = first_id is not None and first_id > LARGEST_ID + 1 - n
+            records.append(SegmentRecord(n, 0, None if forged else first_id, files))
+    return records
 
 
 def _sentence(path: Path, error: Exception) -> str:

@@ -63,11 +63,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Segment:
-    """``label.n`` codes in ascending order of id, with ids and vectors.
-
-    Arrays that come from files are checked when they are read: ``tiles``, ``id_list`` and ``rows`` as a whole, vectors
-    block by block. Ids are consecutive from ``label.first_id`` on where that is not None.
-    """
+    """Codes in ascending order of id, with ids and vectors. Files are checked when they are read."""
 
     label: SegmentLabel
     arrays: dict[str, CheckedArray]
@@ -266,7 +262,7 @@ def open_segment(
     payload = None
     for kind, file in record.files.items():
         if kind == "payload":
-            payload = Payload.open(folder, file, n)
+            payload = Payload(None, file, folder, n)
             continue
         shape, dtype, problem = expected[kind]
         arrays[kind] = open_array(folder, file, kind, shape, dtype, check=check, problem=problem)

@@ -83,13 +83,9 @@ class State:
         """Give numbers of vectors as the ids that the user knows; None for -1 where ids are names."""
         if self.id_kind in (None, "integer"):
             return numbers
-        flat, kind = numbers.ravel(), str(self.id_kind)
-        if flat.min(initial=0) >= 0:
-            return from_names(names_of(self.segments, flat), kind).reshape(numbers.shape)
-        there = flat >= 0
-        ids = np.full(len(flat), None, dtype=object)
-        ids[there] = from_names(names_of(self.segments, flat[there]), kind)
-        return ids.reshape(numbers.shape)
+        there, ids = numbers >= 0, np.full(numbers.shape, None, dtype=object)
+        ids[there] = from_names(names_of(self.segments, numbers[there]), str(self.id_kind))
+        return ids
 
     def vectors(self, numbers: Ids) -> npt.NDArray[Any]:
         """Vectors as they were added."""

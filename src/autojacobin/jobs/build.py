@@ -1,8 +1,4 @@
-"""Jobs that encode many files, or build an index of them, chunk by chunk; an interrupted job continues.
-
-The results are equal to the last bit to those of one machine that reads all files as one matrix, whatever runs the
-tasks and on however many workers.
-"""
+"""Jobs that encode many files, or build an index of them, chunk by chunk; an interrupted job continues."""
 
 from __future__ import annotations
 
@@ -213,9 +209,8 @@ def _is_finished(path: str, job: JobFolder) -> bool:
     folder = Folder(path)
     if folder.read_manifest() is None:
         return False
-    if folder.newest(Manifest.names).isdisjoint(
-        job.files()
-    ):  # names are unique, so a common one proves that this job made the index
+    # names are unique, so a common one proves that this job made the index
+    if folder.newest(Manifest.names).isdisjoint(job.files()):
         raise StorageError(f"{path} holds an index already; give another path, or add to it with Index.add")
     shutil.rmtree(job.path, ignore_errors=True)
     return True

@@ -1,7 +1,6 @@
 """The files that a job reads, local or at addresses of fsspec, as one sequence of rows, cut into chunks.
 
-Chunks begin where the blocks of a single machine do: the rounding of a matrix product depends on its number of rows, so
-equal codes need equal blocks.
+Chunks begin where the blocks of a single machine do: equal codes need products of equally many rows.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ def survey(patterns: Patterns) -> Inputs:
     with ThreadPoolExecutor(min(_FILES_AT_ONCE, len(paths))) as pool:
         files = tuple(pool.map(_inspect, paths))
     for file in files:
-        if file.width != files[0].width:
-            first = files[0]
+        if file.width != (first := files[0]).width:
             raise DataError(f"files must have one dimension, got {file.width} in {file} and {first.width} in {first}")
     offsets = np.cumsum([0, *(file.rows for file in files)], dtype=np.int64)
     return Inputs(files, files[0].width, np.result_type(*{file.dtype for file in files}), offsets)
@@ -60,8 +58,7 @@ def draw_sample(
 ) -> npt.NDArray[Any]:
     """Draw ``n`` vectors from many files, uniformly and without replacement, in the order of the files and their rows.
 
-    Each file is opened once, and only the drawn rows are read where the format allows it. The sample has float32, or
-    float64 if a file has them. ``progress("sampling", done, total)`` counts files.
+    Each file is opened once. The sample has float32, or float64 if a file has them. ``progress`` counts files.
     """
     inputs = survey(patterns)
     wanted = as_count("n", n, inputs.rows, "the number of vectors in the files")
@@ -76,8 +73,7 @@ def draw_sample(
         here = slice(edges[number], edges[number + 1])
         rows = drawn[here] - inputs.offsets[number]
         if len(rows):
-            piece = Piece(file.path, int(rows[0]), int(rows[-1]) + 1)
-            with open_piece(piece) as read:
+            with open_piece(Piece(file.path, int(rows[0]), int(rows[-1]) + 1)) as read:
                 sample[here] = as_floats(read(rows).astype(inputs.dtype, copy=False))
         if progress is not None:
             progress("sampling", number + 1, len(inputs.files))
@@ -86,10 +82,7 @@ def draw_sample(
 
 @contextmanager
 def open_piece(piece: Piece) -> Iterator[Callable[[Any], npt.NDArray[Any]]]:
-    """Open the file of a piece; the block gets a function from ascending row numbers, or a slice, to vectors.
-
-    Errors within the block get the name of the file, if they lack it.
-    """
+    """Open the file of a piece; the block gets a function from ascending row numbers, or a slice, to vectors."""
     try:
         with _opened(piece.path) as ((rows, _), _, read):
             if piece.stop > rows:
@@ -117,15 +110,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive rows, in one file or over several, converted to ``dtype``, with ids from ``first_id`` on.
-
-    ``digest`` differs if any of these does, or if a file has changed. So results of the same digest can be kept.
-    """
+    """Consecutive rows, in one file or over several, converted to ``dtype``, with ids from ``first_id`` on."""
 
     pieces: tuple[Piece, ...]
     first_id: int
     dtype: str
-    digest: str
+    digest: str  # differs if any of these does, or if a file has changed
 
     @property
     def rows(self) -> int:

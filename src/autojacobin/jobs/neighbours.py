@@ -1,7 +1,4 @@
-"""Jobs that search an index, or find true neighbours, with one task per segment or chunk.
-
-The results are those of a single machine, ties included, whatever runs the tasks and on however many workers.
-"""
+"""Jobs that search an index, or find true neighbours, with one task per segment or chunk."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from autojacobin.index.execution import list_search, measure_of, nearest_codes, 
 from autojacobin.index.folder import Folder
 from autojacobin.index.knowledge import Knowledge, learn
 from autojacobin.index.manifest import Manifest
-from autojacobin.index.plan import make_plan
+from autojacobin.index.plan import checked_queries, make_plan
 from autojacobin.index.segment import Segment
 from autojacobin.index.state import State, fetch
 from autojacobin.jobs.build import loaded
@@ -96,9 +93,9 @@ def search_index(
         return stored or learn(state, distance)
 
     plan = make_plan(state, know, k, candidates, recall, distance, rerank, probes)
-    matrix = to_host(as_matrix(manifest.metric.queries(queries), type(hasher).__name__))
+    queries, matrix = checked_queries(state, queries)
     if plan.compares_all:
-        distances, numbers = plan.run(state, as_floats(matrix, argument="queries"))
+        distances, numbers = plan.run(state, matrix)
         return manifest.metric.values(queries, distances), state.shown_ids(numbers)
     depth = plan.k if plan.candidates is None else min(plan.candidates, state.n_live)
     files = [SegmentFiles(where, replace(manifest, segments=(record,))) for record in manifest.segments]
@@ -121,9 +118,9 @@ def search_index(
             found[0][short], found[1][short] = search(block[short], Probing(len(hasher.centres_)))
         return found
 
-    results = [search(matrix[block], plan.probing) for block in _query_blocks(max(1, len(matrix)), depth)]
+    results = [search(matrix[block], plan.probing) for block in _query_blocks(len(matrix), depth)]
     found = np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
-    distances, numbers = plan.widened(state, as_floats(matrix, argument="queries"), found)
+    distances, numbers = plan.widened(state, matrix, found)
     return manifest.metric.values(queries, distances) if plan.rerank else distances, state.shown_ids(numbers)
 
 
@@ -185,7 +182,7 @@ def _reranked(
     """Sort candidates by Euclidean distances, which the tasks compute per segment."""
     dtypes = {segment.vectors.dtype for segment in segments}
     dtype = None if len(dtypes) == 1 else np.result_type(*dtypes).str
-    shared = workers.share(as_floats(queries))
+    shared = workers.share(queries)
     positions, calls = [], []
     for segment, file in zip(segments, files, strict=True):
         here, _ = segment.find(ids.ravel())
@@ -226,10 +223,7 @@ class SegmentFiles:
 
 
 def search_segment(segment: SegmentFiles, asked: Queries | tuple[Matrix, Chosen, Queries | None], k: int) -> Neighbours:
-    """The ``k`` nearest codes in one segment, or all of them if there are fewer.
-
-    Or those in chosen lists, and -1 where there are fewer, for a tuple of queries, lists and ``prepared_for_lists``.
-    """
+    """The ``k`` nearest codes in one segment, or in lists that were chosen for the queries; -1 if these hold fewer."""
     found = segment.open()
     if not isinstance(asked, tuple):
         return nearest_codes(asked, (found,), min(k, found.n_live))

@@ -7,7 +7,7 @@ import logging
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from autojacobin.core.addresses import redacted_address, redacted_message
@@ -49,33 +49,30 @@ def connect(address: str) -> Iterator[Workers]:
         )
     distributed = import_extra("distributed", "cluster", "work on a cluster")
     dask = import_extra("dask", "cluster", "work on a cluster")
-    with dask.config.set(_SETTINGS):
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set(_SETTINGS))
         if local is not None:
-            with (
-                distributed.LocalCluster(
-                    n_workers=int(local[1]),
-                    threads_per_worker=1,
-                    processes=True,
-                    dashboard_address=None,
-                    # a free port; with the default one, a second job would warn
-                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                    memory_limit=None,  # mapped arrays would count as used memory
-                    silence_logs=logging.CRITICAL,
-                    preload=["autojacobin.jobs.workers"],
-                ) as started,
-                distributed.Client(started) as client,
-            ):
-                yield Workers(client)
-            return
-        with _client(distributed, str(address)) as client:
-            yield Workers(client)
+            started = distributed.LocalCluster(
+                n_workers=int(local[1]),
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                # a free port; with the default one, a second job would warn
+                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                memory_limit=None,  # mapped arrays would count as used memory
+                silence_logs=logging.CRITICAL,
+                preload=["autojacobin.jobs.workers"],
+            )
+            client = distributed.Client(stack.enter_context(started))
+        else:
+            client = _client(distributed, str(address))
+        yield Workers(stack.enter_context(client))
 
 
 class Workers:
     """Runs calls of functions through a ``distributed.Client``; the first argument says what a call works on.
 
-    If a worker dies, another one repeats its call. A call that raises is repeated twice before it ends the job. Calls
-    write files completely or not at all, so repetition does not change the result.
+    Calls may be repeated, if a worker dies or they raise: they write files completely or not at all.
     """
 
     def __init__(self, client: Any) -> None:
