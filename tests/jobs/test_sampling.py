@@ -91,7 +91,7 @@ def test_remote_files_give_the_sample_of_local_ones(tmp_path, memory, ending):
     pattern = cut_into_files(tmp_path, X, [3, 20], (ending,))
     for path in tmp_path.iterdir():
         memory.put_file(str(path), f"/set/{path.name}")
-    assert [file.rows for file in survey("memory://set/*").files] == [3, 17, 20]
+    assert [file.stop for file in survey("memory://set/*").files] == [3, 17, 20]
     assert np.array_equal(draw_sample("memory://set/*", 12), draw_sample(pattern, 12))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.errors import DataError, DataTypeError
+from autojacobin.errors import DataError, DataTypeError, reason_of
 from autojacobin.index.conditions import Column, Condition, Literal, as_moment, read_condition, shown_literal
 from autojacobin.index.payload import arrow_package
 
@@ -66,8 +66,8 @@ def _rows_of_expression(table: pyarrow.Table, where: Any) -> npt.NDArray[np.bool
     try:
         found = table.append_column(row, arrow.array(np.arange(table.num_rows))).filter(where).column(row)
     except (arrow.ArrowException, KeyError) as error:
-        line = str(error.args[0] if error.args else error).partition("\n")[0]
-        raise DataError(f"where cannot be computed: {line}; {shown_columns(table.schema)}") from error
+        wrong = f"where cannot be computed: {reason_of(error, 200)}"
+        raise DataError(f"{wrong}; {shown_columns(table.schema)}") from error
     allowed = np.zeros(table.num_rows, dtype=bool)
     allowed[found.to_numpy()] = True
     return allowed

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from autojacobin.errors import DataError, DataTypeError, FormatError, import_extra
+from autojacobin.errors import DataError, DataTypeError, FormatError, import_extra, reason_of
 from autojacobin.index.array_files import READ_AT_ONCE, SegmentLabel
 from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import ArrayFile, damaged
@@ -52,7 +52,7 @@ class Payload:
                 self.segment = (table.schema.metadata or {}).get(_SEGMENT, b"")
                 table = table.replace_schema_metadata(None)
             except (arrow.ArrowException, OSError, ValueError) as error:
-                raise self._damaged(f"no Arrow file ({_first_line(error)})") from error
+                raise self._damaged(f"no Arrow file ({reason_of(error, 200)})") from error
             if self._n not in (None, table.num_rows):
                 raise self._damaged(f"{table.num_rows} rows for {self._n} vectors")
             self._table = table
@@ -113,7 +113,7 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
     except DataError:
         raise
     except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
-        problem = f"the payload cannot be made a table: {_first_line(error)}"
+        problem = f"the payload cannot be made a table: {reason_of(error, 200)}"
         raise DataError(f"{problem}; give columns of one type and one length") from error
     if n is not None and table.num_rows != n:
         raise DataError(f"the payload must have a row for each of the {n} vectors, got {table.num_rows} rows")
@@ -201,7 +201,7 @@ def matching(table: pyarrow.Table, schema: pyarrow.Schema | None) -> pyarrow.Tab
         except arrow.ArrowException as error:
             raise DataError(
                 f"the column {field.name!r} of the payload must be {field.type}, as in the index, got "
-                f"{table.column(field.name).type}: {_first_line(error)}; convert it"
+                f"{table.column(field.name).type}: {reason_of(error, 200)}; convert it"
             ) from error
     return arrow.Table.from_arrays(columns, schema=schema)
 
@@ -229,7 +229,7 @@ def concatenate(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
     try:
         return arrow.concat_tables(tables).combine_chunks()
     except arrow.ArrowInvalid as error:
-        wrong = f"the segments of the index have different columns ({_first_line(error)})"
+        wrong = f"the segments of the index have different columns ({reason_of(error, 200)})"
         raise FormatError(f"{wrong}; use: autojacobin index repair") from error
 
 
@@ -265,10 +265,6 @@ def neighbours_frame(distances: Any, ids: Any, numbers: Any, table: Any) -> Any:
         return frame
     names = [f"{name}_payload" if name in frame.columns else name for name in table.column_names]
     return frame.join(table.filter(there).rename_columns(names).to_pandas())
-
-
-def _first_line(error: Exception) -> str:
-    return str(error.args[0] if error.args else error).partition("\n")[0]
 
 
 @cache

@@ -45,12 +45,12 @@ def survey(patterns: Patterns) -> Inputs:
     """Find the files that match patterns, each once, and read their shapes and types, from headers where possible."""
     paths = _find_files(patterns)
     with ThreadPoolExecutor(min(_FILES_AT_ONCE, len(paths))) as pool:
-        files = tuple(pool.map(_inspect, paths))
-    for file in files:
-        if file.width != (first := files[0]).width:
-            raise DataError(f"files must have one dimension, got {file.width} in {file} and {first.width} in {first}")
-    offsets = np.cumsum([0, *(file.rows for file in files)], dtype=np.int64)
-    return Inputs(files, files[0].width, np.result_type(*{file.dtype for file in files}), offsets)
+        files, widths, dtypes = zip(*pool.map(_inspect, paths), strict=True)
+    for file, width in zip(files, widths, strict=True):
+        if width != widths[0]:
+            raise DataError(f"files must have one dimension, got {width} in {file} and {widths[0]} in {files[0]}")
+    offsets = np.cumsum([0, *(file.stop for file in files)], dtype=np.int64)
+    return Inputs(files, widths[0], np.result_type(*set(dtypes)), offsets)
 
 
 def draw_sample(
@@ -73,7 +73,7 @@ def draw_sample(
         here = slice(edges[number], edges[number + 1])
         rows = drawn[here] - inputs.offsets[number]
         if len(rows):
-            with open_piece(Piece(file.path, int(rows[0]), int(rows[-1]) + 1)) as read:
+            with open_piece(replace(file, start=int(rows[0]), stop=int(rows[-1]) + 1)) as read:
                 sample[here] = as_floats(read(rows).astype(inputs.dtype, copy=False))
         if progress is not None:
             progress("sampling", number + 1, len(inputs.files))
@@ -103,6 +103,7 @@ class Piece:
     path: str = field(repr=False)
     start: int
     stop: int
+    stamp: str = ""  # changes when the file does
 
     def __str__(self) -> str:
         return redacted_address(self.path)
@@ -145,24 +146,10 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class InputFile:
-    """The properties of a file that are known without its vectors; ``stamp`` changes when the file does."""
-
-    path: str = field(repr=False)
-    rows: int
-    width: int
-    dtype: str
-    stamp: str
-
-    def __str__(self) -> str:
-        return redacted_address(self.path)
-
-
-@dataclass(frozen=True)
 class Inputs:
     """Files of one width as one matrix; ``dtype`` can represent the numbers of all of them."""
 
-    files: tuple[InputFile, ...]
+    files: tuple[Piece, ...]
     width: int
     dtype: np.dtype[Any]
     offsets: npt.NDArray[np.int64] = field(compare=False)
@@ -177,13 +164,13 @@ class Inputs:
         step, chunks = -(-as_count("rows", rows) // ROWS_PER_BLOCK) * ROWS_PER_BLOCK, []
         for start in range(0, self.rows, step):
             first, last = np.searchsorted(self.offsets, [start, min(self.rows, start + step) - 1], side="right") - 1
-            pieces, content = [], [start, self.dtype.str]
-            for file, offset in zip(self.files[first : last + 1], self.offsets[first : last + 1].tolist(), strict=True):
-                piece = Piece(file.path, max(0, start - offset), min(file.rows, start + step - offset))
-                pieces.append(piece)
-                content.append((*astuple(piece), file.stamp))
-            digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-            chunks.append(Chunk(tuple(pieces), start, self.dtype.str, digest))
+            files = zip(self.files[first : last + 1], self.offsets[first : last + 1].tolist(), strict=True)
+            pieces = tuple(
+                replace(file, start=max(0, start - offset), stop=min(file.stop, start + step - offset))
+                for file, offset in files
+            )
+            content = json.dumps([start, self.dtype.str, *map(astuple, pieces)])
+            chunks.append(Chunk(pieces, start, self.dtype.str, hashlib.sha256(content.encode()).hexdigest()))
         return chunks
 
 
@@ -219,16 +206,16 @@ def _matches(pattern: Any) -> list[str]:
     return [os.path.abspath(match) for match in matches]  # workers have other working directories
 
 
-def _inspect(path: str) -> InputFile:
-    """Read the properties of a file."""
+def _inspect(path: str) -> tuple[Piece, int, np.dtype[Any]]:
+    """All rows of a file, and the width and the type of its vectors."""
     if _is_remote(path):
         with _translated_errors(path):
             system, name = _file_system(path)
             stamp = str(system.ukey(name))
-    with _opened(path) as (shape, dtype, _):
+    with _opened(path) as ((rows, width), dtype, _):
         if not _is_remote(path):
             stamp = "{0.st_size}-{0.st_mtime_ns}".format(os.stat(path))
-        return InputFile(path, *shape, dtype.str, stamp)
+        return Piece(path, 0, rows, stamp), width, dtype
 
 
 @contextmanager
