@@ -3,6 +3,7 @@
 import base64
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ K, DEPTH, WALL = 12, 100, 5
 
 def small_bundle(pictures=True):
     data = small_set(pictures)
-    settings = explorer_settings(data, bits=BITS, k=K, depth=DEPTH, training_points=300)
+    settings = replace(explorer_settings(data, bits=BITS, k=K, training_points=300), depth=DEPTH)
     return build_bundle(data, settings, methods=METHODS, wall=WALL, toy=False)
 
 

@@ -193,15 +193,15 @@ def test_a_folder_without_a_run_or_with_a_damaged_one_is_reported(tmp_path):
         ({}, {"methods": ["ITQQ"]}, "there is no method 'ITQQ', expected one of: LSH, "),
         ({}, {"methods": []}, "there are no methods to compare, expected at least one"),
         ({}, {"methods": ["LSH"], "wall": 0}, "wall must be an integer of at least 1, got 0"),
-        ({"bits": [65]}, {"methods": ["LSH"]}, "bits must be an integer from 1 to 64"),
-        ({"k": 2000}, {"methods": ["LSH"]}, "every k must be an integer from 1 to 1000"),
+        ({"bits": (65,)}, {"methods": ["LSH"]}, "bits must be an integer from 1 to 64"),
+        ({"ks": (2000,)}, {"methods": ["LSH"]}, "every k must be an integer from 1 to 1000"),
         ({"depth": 2000}, {"methods": ["LSH"]}, "depth must be an integer from 1 to 1000"),
     ],
 )
 def test_wrong_use_is_reported_before_any_work(settings, options, message):
     data = small_set()
     with pytest.raises(DataError, match=message):
-        build_bundle(data, explorer_settings(data, **settings), toy=False, **options)
+        build_bundle(data, replace(explorer_settings(data), **settings), toy=False, **options)
 
 
 def test_a_set_without_queries_is_reported():
@@ -225,7 +225,7 @@ def test_an_earlier_page_is_replaced_and_nothing_else_is(bundle, tmp_path):
 
 def test_a_binary_auto_encoder_alone_is_shown_by_its_own_distance():
     data = small_set()
-    settings = explorer_settings(data, bits=(8,), k=K, depth=DEPTH, training_points=300)
+    settings = replace(explorer_settings(data, bits=(8,), k=K, training_points=300), depth=DEPTH)
     made = build_bundle(data, settings, methods=["binaryautoencoder"], wall=WALL, toy=False)
     assert list(made.about["distances"]) == ["decoded", "asymmetric", "hamming"]
     given = made.queries[0]["methods"]["BinaryAutoencoder"]["8"]["distances"]

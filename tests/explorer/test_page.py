@@ -235,7 +235,7 @@ def test_it_fits_every_width_in_both_themes(page):
 
 def test_the_recommended_method_comes_first_and_no_card_is_alone_in_a_row(browser, tmp_path):
     data = small_set()
-    settings = explorer_settings(data, bits=(8,), k=5, depth=20, training_points=100)
+    settings = replace(explorer_settings(data, bits=(8,), k=5, training_points=100), depth=20)
     bundle = build_bundle(data, settings, wall=40, toy=False)
     folder = export_page(bundle, tmp_path).parent
     with watched(browser, folder.as_uri()) as page:
@@ -264,7 +264,7 @@ def test_the_recommended_method_comes_first_and_no_card_is_alone_in_a_row(browse
 
 def test_the_wall_shows_that_it_scrolls(browser, tmp_path):
     data = small_set()
-    settings = explorer_settings(data, bits=(8,), k=5, depth=20, training_points=100)
+    settings = replace(explorer_settings(data, bits=(8,), k=5, training_points=100), depth=20)
     folder = export_page(build_bundle(data, settings, methods=["LSH"], wall=80, toy=False), tmp_path).parent
     with watched(browser, folder.as_uri()) as page:
         open_page(page, folder)

@@ -68,12 +68,7 @@ class Bundle:
 
 
 def explorer_settings(
-    data: VectorSet,
-    *,
-    bits: Sequence[int] | None = None,
-    k: int | None = None,
-    depth: int | None = None,
-    training_points: int | None = None,
+    data: VectorSet, *, bits: Sequence[int] | None = None, k: int | None = None, training_points: int | None = None
 ) -> Settings:
     """Choose settings that show a set within a minute or two: 4,000 training points, 1,000 queries, the whole base."""
     dimension, n_base = int(data.train.shape[1]), len(data.base)
@@ -81,7 +76,7 @@ def explorer_settings(
     return Settings(
         bits=tuple(bits) if bits is not None else usual or (max(1, dimension // 2), dimension),
         ks=(k if k is not None else min(50, n_base),),
-        depth=depth if depth is not None else min(_STOPS[-1], n_base),
+        depth=min(_STOPS[-1], n_base),
         seeds=1,
         training_points=training_points if training_points is not None else 4_000,
         queries=1_000,
@@ -158,7 +153,7 @@ def build_bundle(
         "distances": _common_distances(retrieved),
         "found": by_length(lambda one: {distance: counts.tolist() for distance, counts in one.found.items()}),
         "training": training,
-        "trained_as": by_length(lambda one: one.trained_as),
+        "trained_as": by_length(lambda one: one.hasher.trained_as),
         "toy": None,
     }
     if toy:
@@ -174,7 +169,7 @@ def build_bundle(
                 "row": int(chosen[place]),
                 "ids": ids.tolist(),
                 "distances": short(distances),
-                "methods": by_length(partial(Retrieved.record, place=place, ids=ids)),
+                "methods": by_length(partial(Retrieved.record, place=place, query=queries[[place]], ids=ids)),
             }
         )
         if data.base_patches is not None and data.query_patches is not None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from autojacobin.datasets.descriptors import opencv
 from autojacobin.evaluation.measures import ranks_in_list
 from autojacobin.hashers import Hasher
 from autojacobin.search import rerank
-from autojacobin.search.distances import CodeDistance, distances_of
+from autojacobin.search.distances import distances_of
 
 _COLUMNS = 32
 _LARGEST_SIDE = 64
@@ -27,21 +25,16 @@ _JPEG_QUALITY = 85
 
 @dataclass(frozen=True, eq=False)
 class Retrieved:
-    """What a fitted method retrieves; most of it by the name of a distance.
+    """What a fitted method retrieves from the codes of a base, by the name of a distance.
 
     ``ids`` (n_wall, depth) are the points in the order of their codes, for the queries on the wall. ``found`` (k,
-    n_stops) counts queries: those whose j-th true neighbour is among the candidates of a stop. ``codes`` are those of
-    the base, ``query_codes`` and ``projections`` those of the queries on the wall. ``measure(number, ids)`` gives the
-    distances of a query on the wall to the codes of these points.
+    n_stops) counts queries: those whose j-th true neighbour is among the candidates of a stop.
     """
 
-    trained_as: str
+    hasher: Hasher
+    codes: Codes
     ids: dict[str, npt.NDArray[np.int64]]
     found: dict[str, npt.NDArray[np.int64]]
-    codes: Codes
-    query_codes: Codes
-    projections: npt.NDArray[Any]
-    measure: Mapping[str, Callable[[int, npt.NDArray[np.int64]], npt.NDArray[Any]]]
 
     def ever_shown(self, queries: Any, base: Any, stops: list[int], k: int) -> list[npt.NDArray[np.int64]]:
         """For each query, the ids that are among the k nearest candidates at one or more of the stops."""
@@ -53,47 +46,32 @@ class Retrieved:
                 shown[number] += [row[ranks <= stop][:k] for stop in stops]
         return [np.unique(np.concatenate(pieces)) for pieces in shown]
 
-    def record(self, place: int, ids: npt.NDArray[np.int64]) -> dict[str, Any]:
-        """Codes, ranks and distances of some points, for a query on the wall, as the page wants them."""
+    def record(self, place: int, query: Any, ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Codes, ranks and distances of some points, for a query at a place on the wall, as the page wants them."""
+        codes, distances = self.codes[ids], {}
+        for name, distance in distances_of(self.hasher).items():
+            nearest_first, order = distance.topk(distance.encode(self.hasher, query), codes, len(ids))
+            distances[name] = short(nearest_first[0][np.argsort(order[0])])
         return {
-            "query": _base64(self.query_codes[place]),
-            "codes": _base64(self.codes[ids]),
-            "weights": short(np.abs(self.projections[place])),
-            "ranks": {distance: ranks_of(ids, found[place]).tolist() for distance, found in self.ids.items()},
-            "distances": {distance: short(measure(place, ids)) for distance, measure in self.measure.items()},
+            "query": _base64(self.hasher.encode(query)),
+            "codes": _base64(codes),
+            "weights": short(np.abs(self.hasher.project(query)[0])),
+            "ranks": {name: ranks_of(ids, found[place]).tolist() for name, found in self.ids.items()},
+            "distances": distances,
         }
 
 
 def retrieve(
-    hasher: Hasher,
-    base: Any,
-    queries: Any,
-    truth: npt.NDArray[np.int64],
-    wall: npt.NDArray[np.int64],
-    stops: list[int],
+    hasher: Hasher, base: Any, queries: Any, truth: npt.NDArray[np.int64], wall: npt.NDArray[np.int64], stops: list[int]
 ) -> Retrieved:
     """Encode with a fitted hasher, search by every distance, and count what was found after each stop."""
-    codes, kept, found, measure = hasher.encode(base), {}, {}, {}
+    codes, kept, found = hasher.encode(base), {}, {}
     for name, distance in distances_of(hasher).items():
-        encoded = distance.encode(hasher, queries)
-        _, ids = distance.topk(encoded, codes, stops[-1])
+        _, ids = distance.topk(distance.encode(hasher, queries), codes, stops[-1])
         before = ranks_in_list(ids, truth, truth.shape[1])
         found[name] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
         kept[name] = ids[wall]
-        measure[name] = partial(
-            _distances, distance, [distance.encode(hasher, queries[row : row + 1]) for row in wall], codes
-        )
-    encoded, projections = hasher.encode(queries)[wall], hasher.project(queries)[wall]
-    return Retrieved(hasher.trained_as, kept, found, codes, encoded, projections, measure)
-
-
-def _distances(
-    distance: CodeDistance, encoded: list[Any], codes: Codes, number: int, ids: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
-    nearest_first, order = distance.topk(encoded[number], codes[ids], len(ids))
-    distances = np.empty(len(ids))
-    distances[order[0]] = nearest_first[0]
-    return distances
+    return Retrieved(hasher, codes, kept, found)
 
 
 def ranks_of(ids: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -166,21 +166,18 @@ class TextStore:
         table = self._table(texts, metadatas or [{}] * n, names)
         floats = _as_vectors(vectors)
         last = sorted({name: place for place, name in enumerate(names)}.values())
-        index = self._made_for(floats)
+        with self._lock:
+            if self._index is None:
+                hasher = _fitted(self._hasher, _COSINE.prepare(floats))
+                make = Index if self._path is None else partial(Index.create, self._path)
+                self._index = make(hasher, partitions=self._partitions, metric=_COSINE)
+            index = self._index
         index.upsert(floats[last], [names[place] for place in last], table.take(last))
         self._words = None
         # after about √n small additions, so that neither they nor searches become slow
         if index.info()["segments"] > max(_FEWEST_SEGMENTS, len(index) ** 0.5):
             index.compact()
         return names
-
-    def _made_for(self, vectors: npt.NDArray[Any]) -> Index:
-        with self._lock:
-            if self._index is None:
-                hasher = _fitted(self._hasher, _COSINE.prepare(vectors))
-                make = Index if self._path is None else partial(Index.create, self._path)
-                self._index = make(hasher, partitions=self._partitions, metric=_COSINE)
-            return self._index
 
     def _table(
         self, texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]], names: Sequence[str]
@@ -375,11 +372,10 @@ def _as_vectors(vectors: Any) -> npt.NDArray[np.float32]:
 
 
 def _texts(ids: Any, table: pyarrow.Table, similarities: Any = None) -> list[Text]:
-    rows = zip(ids, table.column(TEXT).to_pylist(), table.column(METADATA).to_pylist(), strict=True)
-    found = [Text(id, text, {} if metadata is None else json.loads(metadata)) for id, text, metadata in rows]
-    if similarities is None:
-        return found
-    return [text._replace(similarity=float(value)) for text, value in zip(found, similarities, strict=True)]
+    texts, metadatas = (table.column(name).to_pylist() for name in (TEXT, METADATA))
+    values = [None] * len(ids) if similarities is None else similarities.tolist()
+    rows = zip(ids, texts, metadatas, values, strict=True)
+    return [Text(id, text, json.loads(metadata or "{}"), value) for id, text, metadata, value in rows]
 
 
 def _as_json(metadata: Mapping[str, Any], id: str) -> str:

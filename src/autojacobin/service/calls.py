@@ -21,6 +21,8 @@ from autojacobin.errors import AutoJacobinError, DataError, StorageError
 from autojacobin.service.access import Access
 from autojacobin.service.responses import JSON, RAW, SHAPE, as_json_value
 
+Reader = Callable[[bytes, Any], Any]  # of the body and the headers of an answer
+
 _LONGEST_PAUSE = 30.0
 
 
@@ -35,11 +37,11 @@ class ServiceError(AutoJacobinError):
 
 @dataclass(frozen=True)
 class Call:
-    """A request, what reads its answer from body and headers, and whether a lost answer lets it be sent again."""
+    """A request, what reads its answer, and whether a lost answer lets it be sent again."""
 
     method: str
     path: str
-    read: Callable[[bytes, Any], Any]
+    read: Reader
     body: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
     repeatable: bool = True
@@ -122,21 +124,21 @@ class Calls:
         """
         if sum(given is not None for given in (vectors, codes, ids)) != 1:
             raise DataError("a search is for vectors, for codes or for ids, got several or none; pass one of them")
-        packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
-        options = _without_none(
-            index=index, k=k, candidates=candidates, distance=distance, rerank=rerank, recall=recall, probes=probes,
-            bitorder=bitorder,
-        )  # fmt: skip
-        filters = _without_none(where=where, among=_as_list(among), columns=columns)
-        if ids is None and not filters:
-            matrix = _floats(vectors) if packed is None else packed
+        matrix, bitorder = (None, None) if ids is not None else _matrix(vectors, codes, bitorder)
+        options = {
+            "index": index, "k": k, "candidates": candidates, "distance": distance, "rerank": rerank, "recall": recall,
+            "probes": probes, "bitorder": bitorder,
+        }  # fmt: skip
+        filters = {"where": where, "among": _as_list(among), "columns": columns}
+        if matrix is not None and all(one is None for one in filters.values()):
             return self._send(_raw_call("/v1/search", options, matrix, _read_neighbours))
-        queries = {"ids": _as_list(ids)} if ids is not None else _rows(vectors, packed)
-        return self._send(_json_call("POST", "/v1/search", {**options, **filters, **queries}, _read_neighbours, RAW))
+        queries = {"ids": _as_list(ids)} if matrix is None else _as_field(matrix)
+        return self._send(_json_call("POST", "/v1/search", {**options, **filters, **queries}, _read_neighbours))
 
     def encode(self, vectors: npt.ArrayLike, *, index: str | None = None) -> Any:
         """Give the codes of some vectors."""
-        return self._send(_raw_call("/v1/encode", _without_none(index=index), _floats(vectors), _read_codes))
+        matrix, _ = _matrix(vectors, None, None)
+        return self._send(_raw_call("/v1/encode", {"index": index}, matrix, _read_codes))
 
     def indexes(self) -> Any:
         """List what is served: name, vectors, bits, kind of ids, columns, distances and more of each."""
@@ -199,7 +201,7 @@ class Calls:
 
     def _write(self, method: str, index: str, fields: dict[str, Any], *, repeatable: bool = True) -> Any:
         path = f"/v1/{quote(str(index), safe='')}/vectors"
-        return self._send(_json_call(method, path, fields, _read_outcome, repeatable=repeatable))
+        return self._send(_json_call(method, path, fields, lambda content, _: json.loads(content), repeatable))
 
     def _read(self, call: Call, status: int, headers: Any, content: bytes) -> Any:
         """Give the result of a call, or raise a ServiceError."""
@@ -227,39 +229,30 @@ def pause_before_next(status: int, headers: Any, seconds_left: float) -> float |
     return pause if status == 503 and pause <= seconds_left else None
 
 
-def _raw_call(path: str, options: dict[str, Any], matrix: npt.NDArray[Any], read: Callable[[bytes, Any], Any]) -> Call:
+def _raw_call(path: str, options: dict[str, Any], matrix: npt.NDArray[Any], read: Reader) -> Call:
     words = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
+    query = urlencode({name: word for name, word in words.items() if word is not None})
     headers = {"Content-Type": RAW, "Accept": RAW, SHAPE: f"{matrix.shape[0]},{matrix.shape[1]}"}
-    return Call("POST", f"{path}?{urlencode(words)}", read, matrix.tobytes(), headers)
+    return Call("POST", f"{path}?{query}", read, matrix.tobytes(), headers)
 
 
-def _json_call(
-    method: str,
-    path: str,
-    fields: dict[str, Any],
-    read: Callable[[bytes, Any], Any],
-    accept: str = JSON,
-    *,
-    repeatable: bool = True,
-) -> Call:
+def _json_call(method: str, path: str, fields: dict[str, Any], read: Reader, repeatable: bool = True) -> Call:
+    given = {name: value for name, value in fields.items() if value is not None}
     try:
-        body = json.dumps(fields, allow_nan=False, default=as_json_value).encode()
+        body = json.dumps(given, allow_nan=False, default=as_json_value).encode()
     except (ValueError, TypeError) as error:
         raise DataError(f"a request must have numbers, text and lists that JSON has, got others: {error}") from error
-    return Call(method, path, read, body, {"Content-Type": JSON, "Accept": accept}, repeatable)
+    return Call(method, path, read, body, {"Content-Type": JSON, "Accept": RAW}, repeatable)
 
 
 def _write_fields(vectors: Any, ids: Any, payload: Any, codes: Any, bitorder: BitOrder | None) -> dict[str, Any]:
     if (vectors is None) == (codes is None):
         raise DataError("either vectors or codes are added, got both or neither; pass exactly one of them")
-    packed, bitorder = (None, None) if codes is None else _packed(codes, bitorder)
+    matrix, bitorder = _matrix(vectors, codes, bitorder)
     listed = _as_list(ids)
-    return _rows(vectors, packed) | _without_none(
-        bitorder=bitorder,
-        ids=listed,
-        id_kind="uuid" if listed and isinstance(listed[0], uuid.UUID) else None,
-        payload=None if payload is None else _plain_payload(payload),
-    )
+    kind = "uuid" if listed and isinstance(listed[0], uuid.UUID) else None
+    rest = {"bitorder": bitorder, "ids": listed, "id_kind": kind, "payload": _plain_payload(payload)}
+    return {**_as_field(matrix), **rest}
 
 
 def _read_neighbours(content: bytes, headers: Any) -> Any:
@@ -286,12 +279,6 @@ def _read_codes(content: bytes, headers: Any) -> Codes:
     return Codes(np.frombuffer(content, dtype=np.uint8).reshape(n, -(-n_bits // 8)), n_bits)
 
 
-def _read_outcome(content: bytes, _: Any) -> dict[str, Any]:
-    outcome: dict[str, Any] = json.loads(content)
-    outcome["generation"]  # raises if this is another document
-    return outcome
-
-
 def _shape(headers: Any) -> tuple[int, int]:
     rows, _, columns = headers.get(SHAPE, "").partition(",")
     return int(rows), int(columns)
@@ -308,13 +295,11 @@ def _refusal(status: int, content: bytes, address: str) -> ServiceError:
         )
 
 
-def _floats(vectors: Any) -> npt.NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # what does not fit becomes Inf, which the service refuses
-        return to_host(as_matrix(vectors, "the service", "vectors")).astype("<f4", copy=False)
-
-
-def _packed(codes: Any, bitorder: BitOrder | None) -> tuple[npt.NDArray[np.uint8], BitOrder | None]:
-    """Give packed codes as a matrix of bytes, and the bit order that they have if it is known."""
+def _matrix(vectors: Any, codes: Any, bitorder: BitOrder | None) -> tuple[npt.NDArray[Any], BitOrder | None]:
+    """Vectors as float32, or packed codes as bytes, and the bit order that codes have if it is known."""
+    if codes is None:
+        with np.errstate(over="ignore"):  # what does not fit becomes Inf, which the service refuses
+            return to_host(as_matrix(vectors, "the service", "vectors")).astype("<f4", copy=False), None
     if isinstance(codes, Codes):
         return codes.to_packed("little"), "little"
     matrix = np.asarray(codes)
@@ -323,11 +308,11 @@ def _packed(codes: Any, bitorder: BitOrder | None) -> tuple[npt.NDArray[np.uint8
     return matrix, bitorder
 
 
-def _rows(vectors: Any, packed: npt.NDArray[np.uint8] | None) -> dict[str, Any]:
-    """Convert vectors or packed codes to a field of a JSON request."""
-    if packed is None:
-        return {"vectors": _floats(vectors).tolist()}
-    return {"codes": [base64.b64encode(code.tobytes()).decode("ascii") for code in packed]}
+def _as_field(matrix: npt.NDArray[Any]) -> dict[str, Any]:
+    """Vectors or packed codes as a field of a JSON request."""
+    if matrix.dtype != np.uint8:
+        return {"vectors": matrix.tolist()}
+    return {"codes": [base64.b64encode(code.tobytes()).decode("ascii") for code in matrix]}
 
 
 def _as_list(ids: Any) -> Any:
@@ -346,7 +331,3 @@ def _plain_payload(payload: Any) -> Any:
     if isinstance(payload, Mapping):
         payload = {name: list(column) for name, column in payload.items()}
     return as_json_value(payload)
-
-
-def _without_none(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
