@@ -209,16 +209,12 @@ def _about(
     data: VectorSet, settings: Settings, methods: list[str], stops: list[int], chosen: npt.NDArray[np.int64]
 ) -> dict[str, Any]:
     styles = [(name, style_of(name)) for name in methods]
+    sizes = {part: len(getattr(data, part)) for part in ("train", "base", "queries")}
     return {
         "format": _FORMAT_VERSION,
         "library": __version__,
         "set": {"name": data.name, "description": data.description, "source": data.source, "licence": data.licence},
-        "sizes": {
-            "train": len(data.train),
-            "base": len(data.base),
-            "queries": len(data.queries),
-            "dimension": int(data.base.shape[1]),
-        },
+        "sizes": {**sizes, "dimension": int(data.base.shape[1])},
         "methods": [
             {"name": n, "label": s.label, "colour": s.colour, "dashes": s.dashes, "note": _RECOMMENDED.get(n, "")}
             for n, s in styles

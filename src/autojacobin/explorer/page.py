@@ -19,10 +19,12 @@ from autojacobin.errors import DataError, StorageError, import_extra
 from autojacobin.explorer.bundle import Bundle
 from autojacobin.index.names import from_names
 from autojacobin.service.access import Access
-from autojacobin.service.middleware import Asgi, SecurityMiddleware, page_policy, problem_app
+from autojacobin.service.middleware import SecurityMiddleware, page_policy, problem_app
 from autojacobin.service.responses import Problem
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from autojacobin.index.index import Index
     from autojacobin.service.served import ServedIndex
 
@@ -187,7 +189,7 @@ def explorer_routes(indexes: Mapping[str, ServedIndex]) -> list[Any]:
     ]
 
 
-def page_app(folder: str | os.PathLike[str]) -> Asgi:
+def page_app(folder: str | os.PathLike[str]) -> ASGIApp:
     """Make an ASGI application that serves the files in ``folder`` to this machine, and follows no link out of it."""
     import_extra("starlette.routing", "web", WHAT)
     from starlette.routing import Mount

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autojacobin.errors import DataError, DataTypeError, MissingExtraError
 from autojacobin.integrations.text_store import StoreOptions, Text, TextStore
@@ -13,11 +13,9 @@ try:
     from haystack.document_stores.errors import DuplicateDocumentError
     from haystack.document_stores.types import DuplicatePolicy
     from haystack.utils.filters import document_matches_filter
+    from typing_extensions import Unpack
 except ImportError as error:
     raise MissingExtraError("haystack-ai", "haystack", "the document store for Haystack") from error
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class AutoJacobinDocumentStore:

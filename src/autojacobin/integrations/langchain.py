@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,9 @@ try:
     from langchain_core.embeddings import Embeddings
     from langchain_core.vectorstores import VectorStore
     from langchain_core.vectorstores.utils import maximal_marginal_relevance
+    from typing_extensions import Unpack
 except ImportError as error:
     raise MissingExtraError("langchain-core", "langchain", "the vector store for LangChain") from error
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 DocumentFilter = Mapping[str, Any] | Callable[[Document], bool] | str
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autojacobin.errors import DataError, MissingExtraError, StorageError
 from autojacobin.index import Index
@@ -28,11 +28,9 @@ try:
         metadata_dict_to_node,
         node_to_metadata_dict,
     )
+    from typing_extensions import Unpack
 except ImportError as error:
     raise MissingExtraError("llama-index-core", "llama-index", "the vector store for LlamaIndex") from error
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _DOCUMENT = "ref_doc_id"  # the field by which LlamaIndex knows the document of a node
 _MMR_FETCHED = 4  # times the wanted number

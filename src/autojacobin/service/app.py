@@ -17,12 +17,13 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from autojacobin.codes import Codes
 from autojacobin.index.index import Index
 from autojacobin.service import messages
 from autojacobin.service.access import Access, Limits, is_write_path
-from autojacobin.service.middleware import Asgi, SecurityMiddleware, problem_app
+from autojacobin.service.middleware import SecurityMiddleware, problem_app
 from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
 from autojacobin.service.operations import DONE, Change, Operation, Worker
 from autojacobin.service.requests import Requests, client_gone, read_body
@@ -74,7 +75,7 @@ class Service:
         self._metrics = Metrics(
             self._served, n_waiting=lambda: self._searches.waiting_vectors, n_inside=lambda: self._n_inside
         )
-        self.app: Asgi = SecurityMiddleware(app, access, self._metrics.count_request)
+        self.app: ASGIApp = SecurityMiddleware(app, access, self._metrics.count_request)
         if access.origins:
             self.app = CORSMiddleware(
                 self.app,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import DataError, IdExistsError, MissingExtraError, UnknownIdError
@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Asgi = Callable[[Any, Any, Any], Awaitable[None]]
+    from starlette.types import ASGIApp, Message, Receive, Send
 
 _SEARCH_PATHS = frozenset({"/v1/search", "/v1/encode"})
 _WRITE_ENDPOINT = "/v1/{index}/vectors"
@@ -58,7 +54,7 @@ def page_policy(script_hash: str = "") -> str:
 class SecurityMiddleware:
     """Refuses requests without access, sets headers, answers a ``Problem``, and calls ``count`` for each response."""
 
-    def __init__(self, app: Asgi, access: Access, count: Callable[[str, int, float], None] | None = None) -> None:
+    def __init__(self, app: ASGIApp, access: Access, count: Callable[[str, int, float], None] | None = None) -> None:
         self._app = app
         self._access = access
         self._count = count
@@ -110,7 +106,7 @@ def _endpoint(path: str) -> str:
     return "page" if path.startswith("/explorer/") else "other"
 
 
-def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[Any], Any] | None = None) -> Asgi:
+def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[Any], Any] | None = None) -> ASGIApp:
     """Make a Starlette application that answers errors with problem+json; ``hint`` ends that of an unknown path."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException

@@ -24,7 +24,7 @@ from autojacobin.index.index import Index
 from autojacobin.search.arguments import default_candidates
 from autojacobin.service.access import VECTORS_TOGETHER, Limits
 from autojacobin.service.messages import Written
-from autojacobin.service.responses import Problem, Result, busy, invalid, is_missing
+from autojacobin.service.responses import Problem, Result, busy, invalid
 from autojacobin.service.served import ServedIndex, takes_codes, width_of
 
 _Job = tuple["Operation", "asyncio.Future[Result]"]
@@ -73,8 +73,7 @@ class Operation:
     @cached_property
     def n_vectors(self) -> int:
         """Number of rows of the result."""
-        rows = self.vectors if self.vectors is not None else self.ids
-        return 0 if rows is None else len(rows)
+        return len(self.vectors if self.vectors is not None else self.ids or ())
 
     @cached_property
     def cost(self) -> int:
@@ -137,15 +136,6 @@ class Operation:
         stored = index.queries(self.ids, distance)
         return stored if codes else stored.astype(np.float32)
 
-    def run(self, index: Index, rows: npt.NDArray[Any]) -> tuple[tuple[npt.NDArray[Any], ...], Any]:
-        """Give distances and ids for these rows, or their packed codes; and the payload of all neighbours, if any."""
-        if self.options is None:
-            return (index.hasher.encode(index.metric.queries(rows)).packed,), None
-        distances, ids, *payload = index.search(rows, among=self.among, **vars(self.options))
-        if not (np.isfinite(distances) | is_missing(ids)).all():
-            raise DataError("a distance is too large for a number, got vectors that are far apart; rescale the vectors")
-        return (distances, ids), payload[0] if payload else None
-
 
 def too_much(cost: int, work: int) -> Problem:
     """Give the problem of a search that would take too long."""
@@ -171,7 +161,13 @@ def run_batch(operations: Sequence[Operation], limits: Limits) -> list[Result | 
 
 
 def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]]) -> list[Result | Exception]:
-    arrays, payload = operation.run(index, parts[0] if len(parts) == 1 else np.concatenate(parts))
+    """Give distances, ids and payload for each part of the rows, or the packed codes of each."""
+    rows = np.concatenate(parts)
+    if operation.options is None:
+        arrays, payload = (index.hasher.encode(index.metric.queries(rows)).packed,), None
+    else:
+        found = index.search(rows, among=operation.among, **vars(operation.options))
+        arrays, payload = found[:2], None if operation.options.columns is None else found[2]
     generation, n_bits, k = index.generation, int(index.hasher.n_bits), arrays[-1].shape[1]
     results: list[Result | Exception] = []
     start = 0

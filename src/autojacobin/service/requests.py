@@ -6,7 +6,7 @@ import asyncio
 import base64
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from autojacobin.codes import Codes
 from autojacobin.core.vectors import check_finite
@@ -25,8 +26,6 @@ from autojacobin.service.access import Limits
 from autojacobin.service.operations import Change, Operation, Options, too_much, write
 from autojacobin.service.responses import JSON, RAW, SHAPE, Problem, hung_up, invalid
 from autojacobin.service.served import ServedIndex, takes_codes, width_of
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _RAW_NUMBERS = {"codes": ("u1", "bytes"), "vectors": ("<f4", "little-endian float32 numbers")}

@@ -24,7 +24,6 @@ from autojacobin.service.access import Access, Limits
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
     from autojacobin.service.app import Pages
-    from autojacobin.service.middleware import Asgi
 
 DEFAULT_PORT = 8571
 _KEEP_ALIVE_SECONDS = 75  # longer than the usual 60 s of proxies, so that they close first
@@ -134,7 +133,7 @@ class HttpServer:
     """An ASGI application behind uvicorn. It listens as soon as it is made, and answers while it runs."""
 
     def __init__(
-        self, app: Asgi, host: str, port: int, *, limits: Limits, what: str, on_stop: Callable[[], object] | None = None
+        self, app: Any, host: str, port: int, *, limits: Limits, what: str, on_stop: Callable[[], object] | None = None
     ) -> None:
         self._server = _uvicorn_server(app, limits, what, on_stop)
         self._listener = _bind(host, port)
@@ -184,7 +183,7 @@ class HttpServer:
                 signal.signal(number, handler)
 
 
-def _uvicorn_server(app: Asgi, limits: Limits, what: str, on_stop: Callable[[], object] | None) -> Any:
+def _uvicorn_server(app: Any, limits: Limits, what: str, on_stop: Callable[[], object] | None) -> Any:
     uvicorn = import_extra("uvicorn", "web", what)
 
     class Server(uvicorn.Server):  # type: ignore[name-defined]
@@ -305,9 +304,7 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
             self._start_timer("reader", self._check_reader, size, size)
             unread[self] = None
             while len(unread) > 1 and sum(one.transport.get_write_buffer_size() for one in unread) > _MOST_UNREAD:
-                slowest = next(iter(unread))
-                del unread[slowest]
-                _abort(slowest.transport)
+                next(iter(unread))._make_room(discard=True)
 
         def resume_writing(self) -> None:
             self._stop_timer("reader")
@@ -317,14 +314,17 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
         def _check_reader(self, whole: int, before: int) -> None:
             left = self.transport.get_write_buffer_size()
             if before - left < _LEAST_SHARE_READ * whole:
-                _abort(self.transport)
+                self._make_room(discard=True)
             else:
                 self._start_timer("reader", self._check_reader, whole, left)
 
         def _is_idle(self) -> bool:
             return self.cycle is None or self.cycle.response_complete
 
-        def _make_room(self) -> None:
+        def _make_room(self, *, discard: bool = False) -> None:
+            """Close the connection; also discard what the client has not read, here and in the kernel."""
+            if discard:
+                self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
             self._forget()  # now, because others may come before the connection is lost
             self.transport.abort()
 
@@ -340,9 +340,3 @@ def _connection_class(limits: Limits) -> type[asyncio.Protocol]:
                 timer.cancel()
 
     return Connection
-
-
-def _abort(transport: Any) -> None:
-    """Close a connection and discard what the client has not read, here and in the kernel."""
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
-    transport.abort()
