@@ -137,11 +137,12 @@ def test_each_tile_is_where_the_layout_says(side, kept, ending):
     across, down = np.tile(ramp, (side, 1)), np.tile(ramp[:, None], (1, side))
     patches = np.stack([across if number % 3 else down for number in range(40)])
     sprite = make_sprite(patches)
-    assert (sprite.ending, sprite.width, sprite.height) == (ending, kept, kept)
+    columns, rows, width, height = (sprite.layout[name] for name in ("columns", "rows", "width", "height"))
+    assert (sprite.ending, width, height) == (ending, kept, kept)
     whole = cv2.imdecode(np.frombuffer(sprite.content, np.uint8), cv2.IMREAD_GRAYSCALE).astype(float)
-    assert whole.shape == (sprite.rows * kept, sprite.columns * kept)
+    assert whole.shape == (rows * kept, columns * kept)
     for number in range(40):
-        y, x = number // sprite.columns * kept, number % sprite.columns * kept
+        y, x = number // columns * kept, number % columns * kept
         tile = whole[y : y + kept, x : x + kept]
         along, other = (np.ptp(tile.mean(axis=axis)) for axis in ((0, 1) if number % 3 else (1, 0)))
         assert along > 200 > 20 > other

@@ -204,7 +204,7 @@ _json_values = st.recursive(
     max_leaves=12,
 )
 _names = st.sampled_from(
-    ["index", "vectors", "id", "ids", "k", "candidates", "distance", "rerank", "recall", "encoding"]
+    ["index", "vectors", "id", "ids", "k", "candidates", "distance", "rerank", "recall", "bitorder"]
 )
 
 

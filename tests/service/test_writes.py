@@ -261,7 +261,7 @@ def test_an_index_in_memory_is_written_to_as_well(points):
         (
             {"vector": [0.0] * WIDTH},
             400,
-            "there is no field 'vector', expected vectors, codes, encoding, bitorder, ids",
+            "there is no field 'vector', expected vectors, codes, bitorder, ids",
         ),
         ({"vectors": [[0.0]]}, 400, "vectors[0] must be a list of 8 numbers"),
         ({"vectors": [[0.0] * WIDTH] * 65}, 400, "vectors must be a list of length <= 64"),

@@ -56,15 +56,15 @@ class Bundle:
         Pictures of the queries; None if the set has none.
     pictures : list of Sprite
         For each query the pictures of its points, in their order; empty if the set has none.
-    photographs : list of Sprite
-        Small copies of the photographs that the pictures lie in; empty if that is not known.
+    photographs : list of bytes
+        Small copies, as JPEG, of the photographs that the pictures lie in; empty if that is not known.
     """
 
     about: dict[str, Any]
     queries: list[dict[str, Any]]
     wall: Sprite | None
     pictures: list[Sprite]
-    photographs: list[Sprite] = field(default_factory=list)
+    photographs: list[bytes] = field(default_factory=list)
 
 
 def explorer_settings(
@@ -174,25 +174,24 @@ def build_bundle(
         )
         if data.base_patches is not None and data.query_patches is not None:
             pictures.append(make_sprite(np.asarray(data.base_patches[ids])))
-            records[-1]["sprite"] = pictures[-1].layout()
+            records[-1]["sprite"] = pictures[-1].layout
     sheet = make_sprite(np.asarray(data.query_patches[chosen])) if pictures else None
     photographs = _add_photographs(about, records, data, chosen)
-    about["sprite"] = None if sheet is None else {**sheet.layout(), "ending": sheet.ending}
+    about["sprite"] = None if sheet is None else {**sheet.layout, "ending": sheet.ending}
     report("pictures", total, total)
     return Bundle(about, records, sheet, pictures, photographs)
 
 
 def _add_photographs(
     about: dict[str, Any], records: list[dict[str, Any]], data: VectorSet, chosen: npt.NDArray[np.int64]
-) -> list[Sprite]:
+) -> list[bytes]:
     """Add to each record where its query and its points lie in photographs, as shares of their width and height."""
     about["photographs"] = []
     if data.base_places is None or data.query_places is None:
         return []
     names = sorted({*data.base_places["picture"].tolist(), *data.query_places["picture"].tolist()})
     photographs = {name: read_photograph(name) for name in names}
-    small = [make_photograph(photograph) for photograph in photographs.values()]
-    about["photographs"] = [{"name": name, "ending": one.ending} for name, one in zip(names, small, strict=True)]
+    about["photographs"] = [{"name": name, "ending": "jpg"} for name in names]
 
     def shares(place: Any) -> list[float]:
         height, width = photographs[place["picture"]].shape[:2]
@@ -202,7 +201,7 @@ def _add_photographs(
     for record, row in zip(records, chosen, strict=True):
         record["query_place"] = shares(data.query_places[row])
         record["places"] = [shares(place) for place in data.base_places[record["ids"]]]
-    return small
+    return [make_photograph(photograph) for photograph in photographs.values()]
 
 
 def _about(

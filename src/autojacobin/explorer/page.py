@@ -115,8 +115,8 @@ def _data_files(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
         yield f"query-{number}.js", _as_script(f"query-{number}", record)
     for number, sprite in enumerate(bundle.pictures):
         yield f"query-{number}.{sprite.ending}", sprite.content
-    for number, sprite in enumerate(bundle.photographs):
-        yield f"photograph-{number}.{sprite.ending}", sprite.content
+    for number, photograph in enumerate(bundle.photographs):
+        yield f"photograph-{number}.jpg", photograph
 
 
 def _as_script(name: str, content: Any) -> bytes:

@@ -92,18 +92,11 @@ def _base64(codes: Codes) -> str:
 
 @dataclass(frozen=True)
 class Sprite:
-    """An encoded picture made of tiles, row by row, and how it is laid out."""
+    """An encoded picture made of tiles, row by row; the layout has its columns and rows, and the size of a tile."""
 
     content: bytes
     ending: str
-    columns: int
-    rows: int
-    width: int
-    height: int
-
-    def layout(self) -> dict[str, int]:
-        """Give the layout as the page wants it; width and height are those of a tile."""
-        return {"columns": self.columns, "rows": self.rows, "width": self.width, "height": self.height}
+    layout: dict[str, int]
 
 
 def make_sprite(patches: Any) -> Sprite:
@@ -120,13 +113,13 @@ def make_sprite(patches: Any) -> Sprite:
     whole = whole.reshape(rows * height, columns * width, *tiles.shape[3:])
     # a JPEG has a third of the size of a PNG, but its blocks must not span two tiles
     ending = "jpg" if height % _JPEG_BLOCK == width % _JPEG_BLOCK == 0 and height > _JPEG_BLOCK else "png"
-    return Sprite(_encoded(whole, ending), ending, columns, rows, width, height)
+    layout = {"columns": columns, "rows": rows, "width": width, "height": height}
+    return Sprite(_encoded(whole, ending), ending, layout)
 
 
-def make_photograph(picture: npt.NDArray[np.uint8]) -> Sprite:
-    """Make a small copy of a photograph, as a sprite of one tile."""
-    small = _shrunk(picture, _PHOTOGRAPH_SIDE)
-    return Sprite(_encoded(small, "jpg"), "jpg", 1, 1, small.shape[1], small.shape[0])
+def make_photograph(picture: npt.NDArray[np.uint8]) -> bytes:
+    """Make a small copy of a photograph, as JPEG."""
+    return _encoded(_shrunk(picture, _PHOTOGRAPH_SIDE), "jpg")
 
 
 def _encoded(picture: npt.NDArray[np.uint8], ending: str) -> bytes:

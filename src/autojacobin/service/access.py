@@ -39,8 +39,7 @@ class Access:
         Every request must have it, as a bearer token or as the password of HTTP Basic, which browsers ask for. It is
         required if the service listens beyond this machine.
     hosts : tuple of str
-        Host names that requests without a token may use, besides those of this machine. Without this check, a page
-        elsewhere whose own name points at this machine could read the responses.
+        Host names that requests without a token may use, besides those of this machine.
     origins : tuple of str
         Origins, such as ``https://example.org``, whose pages may send requests from a browser; none by default.
     write_token : str, optional
@@ -118,8 +117,7 @@ class Limits:
     work : int
         Vectors of a request times their candidates, or times k where nothing is re-ranked.
     requests : int
-        Requests that wait or run at once; the response to further ones is 503. As many bodies may be half-sent, but no
-        more than half of ``connections``; one more takes the place of the one that has been silent longest.
+        Requests that wait or run at once, and bodies that are half-sent; the response to further requests is 503.
     waiting_vectors : int
         Vectors that wait for their turn, of all requests together; this bounds how long the last of them waits.
     request_seconds : float

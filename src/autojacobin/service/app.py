@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import os
 import threading
@@ -229,9 +228,7 @@ def _codes(name: str, result: Result, form: messages.EncodeOptions, *, raw: bool
     packed = Codes(result.arrays[0], result.n_bits).to_packed(form.bitorder)
     if raw:
         return _raw(result, (len(packed), result.n_bits), packed)
-    write = bytes.hex if form.encoding == "hex" else (lambda code: base64.b64encode(code).decode("ascii"))
-    codes = [write(row.tobytes()) for row in packed]
-    return _json(messages.Encoded(name, result.generation, result.n_bits, form.encoding, codes))
+    return _json(messages.Encoded(name, result.generation, result.n_bits, [row.tobytes() for row in packed]))
 
 
 def _raw(result: Result, shape: tuple[int, ...], *arrays: npt.NDArray[Any]) -> Response:

@@ -50,6 +50,9 @@ class Call:
 class Calls:
     """The methods of both clients, which send a call in their own ways; those of ``AsyncClient`` are awaited."""
 
+    _connect: Callable[[SplitResult, float], None]
+    _send: Callable[[Call], Any]
+
     def __init__(
         self,
         address: str = "http://127.0.0.1:8571",
@@ -71,12 +74,6 @@ class Calls:
         if wrong:
             raise DataError(f"an address must look like http://127.0.0.1:8571, got {redacted_address(address)!r}")
         self._connect(parts, timeout)
-
-    def _connect(self, parts: SplitResult, timeout: float) -> None:
-        raise NotImplementedError
-
-    def _send(self, call: Call) -> Any:
-        raise NotImplementedError
 
     def search(
         self,

@@ -24,7 +24,6 @@ from autojacobin.service.served import ServedIndex, width_of
 Id = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Annotated[str, Meta(min_length=1)]
 IdKind = Literal["integer", "string", "uuid"]
 Distance = Annotated[str, Meta(extra_json_schema={"enum": list(DISTANCES)})]
-Encoding = Literal["base64", "hex"]
 Rows = Annotated[list[dict[str, Any]], Meta(min_length=1)] | Annotated[dict[str, list[Any]], Meta(min_length=1)]
 
 
@@ -63,29 +62,27 @@ class SearchOptions(Request):
 class SearchRequest(SearchOptions):
     """Options, queries and filters of a search.
 
-    Queries are ``vectors``; or packed ``codes``, for an index of codes that were made elsewhere; or the ``id`` or the
-    ``ids`` of vectors in the index. ``among`` are ids to search among, or one list of them for each query; unknown ids
-    do not matter. ``where`` is a condition on the payload, such as ``price < 10 and lang = 'de'``. ``columns`` of the
-    payload are returned.
+    Queries are ``vectors``; or packed ``codes`` in base64, for an index of codes that were made elsewhere; or the
+    ``id`` or the ``ids`` of vectors in the index. ``among`` are ids to search among, or one list of them for each
+    query; unknown ids do not matter. ``where`` is a condition on the payload, such as ``price < 10 and lang = 'de'``.
+    ``columns`` of the payload are returned.
     """
 
     one_of = ("vectors", "codes", "id", "ids")
 
     vectors: list[list[float]] | None = None
-    codes: list[str] | None = None
+    codes: list[bytes] | None = None
     id: Id | None = None
     ids: list[Id] | None = None
-    encoding: Encoding = "base64"
     among: list[Id | list[Id]] | None = None
     where: Annotated[str, Meta(min_length=1, max_length=LONGEST_CONDITION)] | None = None
     columns: Annotated[list[str], Meta(min_length=1)] | None = None
 
 
 class EncodeOptions(Request):
-    """How codes are written, and which bit of a byte comes first."""
+    """Which bit of a byte comes first in codes."""
 
     index: str | None = None
-    encoding: Encoding = "base64"
     bitorder: BitOrder = "little"
 
 
@@ -96,7 +93,7 @@ class EncodeRequest(EncodeOptions, kw_only=True):
 
 
 class AddRequest(Request):
-    """Vectors or packed codes to add.
+    """Vectors or packed codes in base64 to add.
 
     ``ids`` are integers or strings. ``id_kind`` is their kind, if the index is empty; UUIDs come as strings.
     ``payload`` is a list with an object for each vector, or an object with a list for each column.
@@ -105,8 +102,7 @@ class AddRequest(Request):
     one_of = ("vectors", "codes")
 
     vectors: list[list[float]] | None = None
-    codes: list[str] | None = None
-    encoding: Encoding = "base64"
+    codes: list[bytes] | None = None
     bitorder: BitOrder | None = None
     ids: list[Id] | None = None
     id_kind: IdKind | None = None
@@ -149,13 +145,12 @@ class Neighbours(Struct, omit_defaults=True):
 
 
 class Encoded(Struct):
-    """Packed codes."""
+    """Packed codes in base64."""
 
     index: str
     generation: int | None
     bits: int
-    encoding: Encoding
-    codes: list[str]
+    codes: list[bytes]
 
 
 class Written(Struct, omit_defaults=True):
@@ -252,7 +247,7 @@ def limited(kind: type[Request], limits: Limits, indexes: Mapping[str, ServedInd
         "k": Annotated[int, Meta(ge=1, le=limits.k)],
         "candidates": Annotated[int, Meta(ge=1, le=limits.candidates)],
         "vectors": Annotated[list[Annotated[list[float], width]], several],
-        "codes": Annotated[list[Annotated[str, Meta(min_length=1)]], several],
+        "codes": Annotated[list[Annotated[bytes, Meta(min_length=1)]], several],
         "ids": Annotated[list[Id], several],
     }
     fields: list[Any] = []

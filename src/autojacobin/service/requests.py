@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -31,10 +30,10 @@ _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _RAW_NUMBERS = {"codes": ("u1", "bytes"), "vectors": ("<f4", "little-endian float32 numbers")}
 _USUAL_K = 10
 _DEEPEST = 32  # lists and objects of a payload inside each other
-_TEXTS = ("index", "distance", "encoding", "bitorder")  # in a query string, where other words are read as JSON
+_TEXTS = ("index", "distance", "bitorder")  # in a query string, where other words are read as JSON
 _WORDS = {
-    "array": "a list", "bool": "a boolean", "float": "a number", "int": "an integer", "object": "an object",
-    "str": "text",
+    "array": "a list", "bool": "a boolean", "bytes": "text in base64", "float": "a number", "int": "an integer",
+    "object": "an object", "str": "text",
 }  # fmt: skip
 
 
@@ -148,7 +147,7 @@ class Requests:
         if not hasattr(request, "vectors"):
             rows = self._raw_rows(sent, body, served.name, width, "codes" if codes else "vectors")
         elif codes and request.codes is not None:
-            rows = _read_codes(request.codes, request.encoding, width)
+            rows = _read_codes(request.codes, width)
         elif not codes and request.vectors is not None:
             rows = _read_matrix(request.vectors, width)
         elif codes:
@@ -303,15 +302,8 @@ def _read_matrix(vectors: list[list[float]], width: int) -> npt.NDArray[np.float
         return np.array(vectors, dtype=np.float64).astype(np.float32)
 
 
-def _read_codes(codes: list[str], encoding: str, width: int) -> npt.NDArray[np.uint8]:
-    """Read packed codes, each as text in base64 or hexadecimal digits."""
-    rows = []
-    for row, text in enumerate(codes):
-        try:
-            code = base64.b64decode(text, validate=True) if encoding == "base64" else bytes.fromhex(text)
-        except ValueError:
-            raise invalid(f"codes[{row}] must be text in {encoding}, got {text[:80]!r}") from None
+def _read_codes(codes: list[bytes], width: int) -> npt.NDArray[np.uint8]:
+    for row, code in enumerate(codes):
         if len(code) != width:
             raise invalid(f"codes[{row}] must have {width} bytes, got {len(code)}")
-        rows.append(code)
-    return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, width)
+    return np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(-1, width)
