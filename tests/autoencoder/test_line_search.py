@@ -8,7 +8,8 @@ import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autojacobin.autoencoder import Batch, LinePoint, Objective, strong_wolfe
+from autojacobin.autoencoder import Batch, Objective
+from autojacobin.autoencoder.line_search import LinePoint, strong_wolfe
 from tests.autoencoder.test_objective import problem
 
 C1, C2 = 1e-4, 0.9

@@ -5,16 +5,15 @@ import pytest
 
 from autojacobin.autoencoder import (
     Batch,
-    LinePoint,
     Objective,
     OutOfTimeError,
+    TangentsOnDemand,
     TangentSpaces,
     TimeLimit,
-    strong_wolfe,
-    tangents_for_training,
     train,
     training,
 )
+from autojacobin.autoencoder.line_search import LinePoint, strong_wolfe
 from tests.autoencoder import naive
 from tests.autoencoder.test_objective import problem
 
@@ -184,7 +183,7 @@ def test_time_that_runs_out_among_the_tangent_spaces_ends_the_training_too():
         if done > 40:
             raise OutOfTimeError
 
-    tangents = tangents_for_training(X, 20, 2, 0.9, sample=None, rng=np.random.RandomState(0), progress=stop)
+    tangents = TangentsOnDemand(X, 20, 2, 0.9, sample=None, rng=np.random.RandomState(0), progress=stop)
     objective = Objective(jacobian_weight=1.0)
     _, history = train(network, X, objective, rng=np.random.RandomState(0), tangents=tangents, batch_size=20)
     assert len(history["cost"]) == 2

@@ -11,12 +11,14 @@ from autojacobin.evaluation import ground_truth, measure
 from autojacobin.hashers import model_selection
 from autojacobin.hashers.autoencoders.autobin import initial_network
 from autojacobin.hashers.model_selection import (
+    RESULTS,
     Options,
     Recipe,
+    Selection,
     behind,
     held_out_score,
     m_recall_of_bits,
-    select_recipe,
+    results_table,
     split,
 )
 from autojacobin.search import hamming_topk
@@ -57,11 +59,8 @@ def run(score_of, progress=None, steps_per_epoch=STEPS_PER_EPOCH, **changes):
         if progress is not None:
             progress(done)
 
-    choice = select_recipe(
-        options(**changes), lambda init: (init, None, 0), train, score, seed=0, steps_per_epoch=steps_per_epoch,
-        progress=report,
-    )  # fmt: skip
-    return choice, told
+    selection = Selection(options(**changes), train, score, 0, steps_per_epoch, report)
+    return selection.run(lambda init: (init, None, 0)), told
 
 
 def heavy(network):
@@ -69,7 +68,11 @@ def heavy(network):
 
 
 def rows(choice):
-    return [dict(zip(choice.results, row, strict=True)) for row in zip(*choice.results.values(), strict=True)]
+    return [dict(zip(RESULTS, row, strict=True)) for row in choice.rows]
+
+
+def table(choice):
+    return results_table(RESULTS, choice.rows)
 
 
 def preferred(network):
@@ -85,14 +88,14 @@ def test_the_selected_network_scores_no_lower_than_anything_that_was_scored():
     rng = np.random.default_rng(0)
     for _ in range(50):
         choice, told = run(lambda network: float(rng.normal()))
-        best = choice.results["m_recall"].max()
+        best = table(choice)["m_recall"].max()
         chosen = [row for row in rows(choice) if row["chosen"]]
         assert len(chosen) == 1
         assert chosen[0]["m_recall"] == best == pytest.approx(choice.found.mean())
         assert (chosen[0]["init"], chosen[0]["n_steps"]) == (choice.recipe.init, len(choice.steps))
         assert choice.network[0] == choice.recipe.init
         assert choice.network[2] == len(choice.steps)
-        assert choice.best_start == choice.results["m_recall"][choice.results["n_steps"] == 0].max()
+        assert choice.best_start == table(choice)["m_recall"][table(choice)["n_steps"] == 0].max()
         assert [done for done, _ in told] == sorted(done for done, _ in told)
         assert told[0][0] == 0  # before the starts are made
         assert told[-1][0] == told[-1][1] >= told[-2][0]
@@ -178,11 +181,11 @@ def test_out_of_time_selects_the_best_so_far():
                 raise OutOfTimeError
 
         choice, _ = run(lambda network: trained(network) + heavy(network), progress=stop)
-        assert choice.results["m_recall"].max() == pytest.approx(choice.found.mean())
-        assert choice.results["chosen"].sum() == 1
+        assert table(choice)["m_recall"].max() == pytest.approx(choice.found.mean())
+        assert table(choice)["chosen"].sum() == 1
         assert choice.network[2] == len(choice.steps)
         if allowed == 0:
-            assert choice.results["init"].tolist() == ["random"]
+            assert table(choice)["init"].tolist() == ["random"]
 
 
 def test_a_network_of_all_points_is_taken_unless_it_is_worse():
@@ -200,16 +203,16 @@ def test_a_network_of_all_points_is_taken_unless_it_is_worse():
 
 def test_the_network_of_all_points_has_a_row_of_its_own():
     choice, _ = run(lambda network: trained(network))
-    n = len(choice.results["init"])
-    taken = choice.with_result(choice.found, 15, 140, chosen=True)
-    assert {name: len(column) for name, column in taken.items()} == dict.fromkeys(choice.results, n + 1)
+    n = len(table(choice)["init"])
+    taken = results_table(RESULTS, choice.with_row(choice.found, 15, 140, chosen=True))
+    assert {name: len(column) for name, column in taken.items()} == dict.fromkeys(RESULTS, n + 1)
     assert (taken["chosen"].sum(), taken["chosen"][-1], taken["n_steps"][-1]) == (1, 1, 140)
     assert (taken["init"][-1], taken["alpha"][-1]) == (choice.recipe.init, choice.recipe.alpha)
-    refused = choice.with_result(choice.found, 15, 140, chosen=False)
-    assert np.array_equal(refused["chosen"][:-1], choice.results["chosen"])
+    refused = results_table(RESULTS, choice.with_row(choice.found, 15, 140, chosen=False))
+    assert np.array_equal(refused["chosen"][:-1], table(choice)["chosen"])
     assert refused["chosen"][-1] == 0
-    assert choice.results["chosen"].sum() == 1
-    for name, column in choice.results.items():
+    assert table(choice)["chosen"].sum() == 1
+    for name, column in table(choice).items():
         assert taken[name].dtype.kind == column.dtype.kind
 
 
@@ -217,12 +220,12 @@ def test_only_the_options_are_tried():
     choice, _ = run(
         trained, inits=("itq",), alphas=(0.2,), alphas_without_jacobian=(0.2,), energies=(0.9,), baseline=None
     )
-    looked = choice.results
+    looked = table(choice)
     assert set(looked["init"]) == {"itq"}
     assert set(looked["alpha"][looked["n_epochs"] > 0]) == {0.2}
     assert set(looked["energy"][looked["jacobian_weight"] == 1]) == {0.9}
     none, _ = run(trained, n_epochs=0, n_epochs_without_jacobian=0)
-    assert none.results["n_epochs"].tolist() == [0, 0, 0]
+    assert table(none)["n_epochs"].tolist() == [0, 0, 0]
 
 
 def test_the_held_out_points_are_a_tenth_or_a_quarter_of_few():

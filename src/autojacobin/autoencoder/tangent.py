@@ -7,8 +7,9 @@ mean of the neighbours is the centre of the local PCA.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -88,17 +89,13 @@ class TangentSpaces:
         return bases
 
 
-class Tangents(Protocol):
-    """What training needs: the tangent spaces of a batch."""
-
-    def __getitem__(self, points: Any) -> TangentSpaces:
-        """Spaces of the points with these numbers."""
-
-
 class TangentsOnDemand:
-    """The tangent spaces at the rows of ``X``, each estimated when it is first asked for; as in `tangent_spaces`.
+    """The tangent spaces at the rows of ``X``, each estimated when it is first asked for.
 
-    With ``keep`` the spaces are kept. Otherwise they are estimated anew whenever they are asked for.
+    A space is estimated from the ``n_neighbors`` nearest rows, including the row itself, and keeps a share ``energy``
+    of their variance, in at most ``max_rank`` dimensions. Neighbours are searched among ``sample`` rows that ``rng``
+    draws; None searches all of them. If all spaces fit into memory, they are kept, and ``progress("tangent spaces",
+    done, n)`` counts them. Otherwise they are estimated anew whenever they are asked for.
     """
 
     def __init__(
@@ -107,28 +104,21 @@ class TangentsOnDemand:
         n_neighbors: int,
         max_rank: int,
         energy: float,
-        candidates: Candidates,
-        own_rows: Any = None,
         *,
-        keep: bool = False,
+        sample: int | None = None,
+        rng: np.random.RandomState | None = None,
         progress: Progress | None = None,
     ) -> None:
         xp = namespace(X)
         n, D = X.shape
-        self._X, self._candidates, self._own_rows, self._progress = X, candidates, own_rows, progress
-        self._settings = (n_neighbors, max_rank, energy)
+        self._X, self._progress, self._settings = X, progress, (n_neighbors, max_rank, energy)
+        if sample is not None and rng is not None and sample < n:
+            drawn = xp.asarray(np.sort(rng.choice(n, sample, replace=False)))
+            self._candidates, self._own_rows = Candidates(X[drawn]), None
+        else:
+            self._candidates, self._own_rows = Candidates(X), xp.arange(n)
         self._ranks = {energy: xp.full(n, -1, dtype=xp.int32)}
-        self._kept: TangentSpaces | None = None
-        if keep:
-            compact = n * max_rank * D * X.dtype.itemsize > _BYTES_IN_FULL
-            # Pages of zeros that are never written take no memory, so spaces of low rank take little.
-            stored = xp.zeros((n, max_rank, D), dtype=xp.int16 if compact else X.dtype)
-            scales = xp.zeros((n, max_rank), dtype=X.dtype) if compact else None
-            shares = xp.zeros((n, max_rank), dtype=xp.float32)
-            self._kept = TangentSpaces(stored, self._ranks[energy], scales, shares=shares)
-
-    def __len__(self) -> int:
-        return len(self._X)
+        self._kept = self._empty(self._ranks[energy]) if 2 * n * max_rank * D <= _MOST_BYTES_STORED else None
 
     def __getitem__(self, points: Any) -> TangentSpaces:
         """Spaces at the rows ``points``."""
@@ -138,19 +128,17 @@ class TangentsOnDemand:
         """Spaces at the rows ``points`` that keep a share ``energy`` of the variance, at most that of the settings."""
         largest = self._settings[2]
         if self._kept is None:
-            own_rows = None if self._own_rows is None else self._own_rows[points]
-            spaces = tangent_spaces(self._X[points], *self._settings, candidates=self._candidates, own_rows=own_rows)
+            xp = namespace(self._X)
+            spaces = self._empty(xp.full(len(points), -1, dtype=xp.int32))
+            self._estimate(points, spaces, xp.arange(len(points)))
         else:
-            self._estimate(points[self._ranks[largest][points] < 0], self._kept)
+            missing = points[self._kept.ranks[points] < 0]
+            self._estimate(missing, self._kept, missing, self._progress)
             spaces = self._kept[points]
         if energy != largest:
             spaces = spaces.at_energy(energy)
         self.known_ranks(energy)[points] = spaces.ranks
         return spaces
-
-    def view(self, rows: Any, energy: float) -> TangentsView:
-        """The spaces at ``rows``, for a training on these rows alone; nothing is estimated yet."""
-        return TangentsView(self, rows, energy)
 
     def known_ranks(self, energy: float) -> Any:
         """Dimension of each space that was asked for at this energy, −1 for the others."""
@@ -161,40 +149,50 @@ class TangentsOnDemand:
     def estimate_all(self) -> TangentSpaces | None:
         """Estimate all spaces that are missing, and return them; None if they are not kept."""
         if self._kept is not None:
-            self._estimate(namespace(self._X).flatnonzero(self._kept.ranks < 0), self._kept)
+            missing = namespace(self._X).flatnonzero(self._kept.ranks < 0)
+            self._estimate(missing, self._kept, missing, self._progress)
         return self._kept
 
-    def _estimate(self, rows: Any, kept: TangentSpaces) -> None:
-        """Estimate the spaces at ``rows`` and keep them."""
+    def _empty(self, ranks: Any) -> TangentSpaces:
+        """Memory for the spaces of some points, with an array for their ranks."""
+        xp, dtype, shape = namespace(ranks), self._X.dtype, (len(ranks), self._settings[1], self._X.shape[1])
+        compact = math.prod(shape) * dtype.itemsize > _BYTES_IN_FULL
+        # Pages of zeros that are never written take no memory, so spaces of low rank take little.
+        stored = xp.zeros(shape, dtype=xp.int16 if compact else dtype)
+        scales = xp.zeros(shape[:2], dtype=dtype) if compact else None
+        return TangentSpaces(stored, ranks, scales, shares=xp.zeros(shape[:2], dtype=xp.float32))
+
+    def _estimate(self, rows: Any, spaces: TangentSpaces, places: Any, progress: Progress | None = None) -> None:
+        """Estimate the spaces at ``rows``, and write them to ``places`` of some memory."""
         if not len(rows):
             return
         xp = namespace(self._X)
         n_neighbors, max_rank, energy = self._settings
-        n_before, n = int((kept.ranks >= 0).sum()), len(self)
+        n_before, n = int((spaces.ranks >= 0).sum()), len(spaces)
 
         def work(part: slice) -> int:
-            points = rows[part]
+            points, place = rows[part], places[part]
             own_rows = None if self._own_rows is None else self._own_rows[points]
             neighbors = self._candidates.nearest(self._X[points], n_neighbors, own_rows)
-            bases, ranks, kept.shares[points] = local_pca(self._candidates, neighbors, max_rank, energy)
-            if kept.scales is not None:
+            bases, ranks, spaces.shares[place] = local_pca(self._candidates, neighbors, max_rank, energy)
+            if spaces.scales is not None:
                 largest = xp.abs(bases).max(axis=2)
-                kept.scales[points] = largest / _LARGEST_INT16
+                spaces.scales[place] = largest / _LARGEST_INT16
                 bases *= xp.where(largest > 0, _LARGEST_INT16 / xp.where(largest > 0, largest, 1), 0)[:, :, None]
                 bases = xp.rint(bases, out=bases)
             r = int(ranks.max())
-            kept.stored[points, :r] = bases[:, :r]
-            kept.ranks[points] = ranks
+            spaces.stored[place, :r] = bases[:, :r]
+            spaces.ranks[place] = ranks
             return int(part.stop)
 
         for done in map_points(work, rows, _points_per_task(self._X, n_neighbors)):
-            if self._progress is not None:
-                self._progress("tangent spaces", n_before + done, n)
+            if progress is not None:
+                progress("tangent spaces", n_before + done, n)
 
 
 @dataclass(frozen=True)
 class TangentsView:
-    """Some of the spaces of a :class:`TangentsOnDemand`, at one energy."""
+    """Spaces of a :class:`TangentsOnDemand` at some rows, for a training on these alone; nothing is estimated yet."""
 
     source: TangentsOnDemand
     rows: Any
@@ -244,54 +242,12 @@ class Candidates:
         return xp.argpartition(order, n_neighbors - 1, axis=1)[:, :n_neighbors]
 
 
-def tangents_for_training(
-    X: Any,
-    n_neighbors: int,
-    max_rank: int,
-    energy: float,
-    *,
-    sample: int | None,
-    rng: np.random.RandomState,
-    progress: Progress | None = None,
-) -> TangentsOnDemand:
-    """Tangent spaces at the rows of ``X``, estimated when they are asked for, and kept if all fit into memory.
-
-    Neighbours are searched among ``sample`` rows that ``rng`` draws; None searches all of them. The rest is as in
-    :func:`tangent_spaces`.
-    """
-    xp = namespace(X)
-    n, D = X.shape
-    if sample is not None and sample < n:
-        drawn = xp.asarray(np.sort(rng.choice(n, sample, replace=False)))
-        candidates, own_rows = Candidates(X[drawn]), None
-    else:
-        candidates, own_rows = Candidates(X), xp.arange(n)
-    keep = 2 * n * max_rank * D <= _MOST_BYTES_STORED
-    return TangentsOnDemand(X, n_neighbors, max_rank, energy, candidates, own_rows, keep=keep, progress=progress)
-
-
 def tangent_spaces(
-    X: Any,
-    n_neighbors: int,
-    max_rank: int,
-    energy: float,
-    progress: Progress | None = None,
-    *,
-    candidates: Candidates | None = None,
-    own_rows: Any = None,
+    X: Any, n_neighbors: int, max_rank: int, energy: float, progress: Progress | None = None
 ) -> TangentSpaces:
-    """Estimate the tangent space at every row of ``X`` from its ``n_neighbors`` nearest rows, including itself.
-
-    A space keeps a share ``energy`` of the local variance, in at most ``max_rank`` dimensions. Neighbours are searched
-    among ``candidates``, by default the rows of ``X``; ``own_rows`` are the row numbers of ``X`` there, if it is there.
-    ``progress("tangent spaces", done, n)`` counts points.
-    """
-    if candidates is None:
-        candidates, own_rows = Candidates(X), namespace(X).arange(len(X))
-    spaces = TangentsOnDemand(X, n_neighbors, max_rank, energy, candidates, own_rows, keep=True, progress=progress)
-    kept = spaces.estimate_all()
-    assert kept is not None
-    return kept
+    """Estimate the tangent space at every row of ``X``, as :class:`TangentsOnDemand` does."""
+    spaces = TangentsOnDemand(X, n_neighbors, max_rank, energy, progress=progress)
+    return spaces.spaces(namespace(X).arange(len(X)), energy)
 
 
 def _points_per_task(X: Any, n_neighbors: int) -> int:

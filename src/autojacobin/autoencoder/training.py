@@ -19,7 +19,6 @@ from autojacobin.autoencoder.jacobian import LineBuffer
 from autojacobin.autoencoder.line_search import LinePoint, strong_wolfe
 from autojacobin.autoencoder.network import Network
 from autojacobin.autoencoder.objective import Batch, Objective
-from autojacobin.autoencoder.tangent import Tangents
 from autojacobin.core.arrays import namespace
 from autojacobin.core.parallel import Progress, one_blas_thread
 
@@ -27,9 +26,7 @@ Step = dict[str, float]
 """What a step did: one entry of each column of the history."""
 
 History = dict[str, npt.NDArray[Any]]
-"""Columns with one entry per step: ``epoch``, ``n_points`` (in the batch), ``cost_before`` and ``cost`` (of the
-batch, before and after the step), the weighted terms that add up to ``cost``, ``step`` (its length, 0 if no lower point
-was found) and ``evaluations`` (of the objective)."""
+"""Columns with one entry per step; ``step`` is its length, 0 if no lower point was found."""
 
 
 class OutOfTimeError(Exception):
@@ -97,7 +94,7 @@ def steps(
     objective: Objective,
     *,
     rng: np.random.RandomState,
-    tangents: Tangents | None = None,
+    tangents: Any = None,
     batch_size: int | None = 1000,
     n_epochs: int = 5,
     tol: float = 0.0,

@@ -83,16 +83,7 @@ def recall_curve(ids: Any, truth: Any, k: SupportsIndex, depth: SupportsIndex) -
 
         Recall@i = (1/Q) Σ_q |truth_q ∩ ids_q[:i]| / k
 
-    Parameters
-    ----------
-    ids : array of int, shape (n_queries, ≥ depth)
-        What a search found, best first.
-    truth : array of int, shape (n_queries, ≥ k)
-        True neighbours, nearest first.
-    k : int
-        How many of the true neighbours count.
-    depth : int
-        How far the curve goes.
+    ``ids``, with at least ``depth`` columns, ``truth`` and ``k`` are as in :func:`measure`.
 
     Examples
     --------

@@ -56,18 +56,10 @@ class OverSeeds:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Difference between two methods on the same queries.
+    """Difference between two methods on the same ``n`` queries: the mean of a − b over them, and its standard error.
 
-    Attributes
-    ----------
-    difference : float
-        Mean of a − b over the queries.
-    standard_error : float
-        Its standard error.
-    p_value : float
-        Probability of a difference at least as large, either way, if a and b were interchangeable on every query.
-    n : int
-        Number of queries.
+    The p-value is the probability of a difference at least as large, either way, if a and b were interchangeable on
+    every query.
     """
 
     difference: float

@@ -67,12 +67,12 @@ class Estimator:
         for name in (name.partition("__")[0] for name in params):
             if name not in known:
                 raise DataError(f"{type(self).__name__} has no parameter {name!r}, expected one of {', '.join(known)}")
-        for name in (name for name in params if "__" not in name):
-            setattr(self, name, params[name])
-        for name, value in params.items():
+        for name in sorted(params, key=lambda name: "__" in name):  # owners before what they own
             outer, nested, inner = name.partition("__")
             if nested:
-                getattr(self, outer).set_params(**{inner: value})
+                getattr(self, outer).set_params(**{inner: params[name]})
+            else:
+                setattr(self, name, params[name])
         return self
 
     def unfitted(self) -> Self:
@@ -141,14 +141,9 @@ class Estimator:
             vars(self).pop("feature_names_in_", None)
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+        from sklearn.utils import Tags, TargetTags, TransformerTags
 
-        return Tags(
-            estimator_type=None,
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(preserves_dtype=[]),
-            input_tags=InputTags(sparse=False),
-        )
+        return Tags(None, TargetTags(required=False), TransformerTags(preserves_dtype=[]))
 
     def __repr__(self) -> str:
         """Name the parameters that are not the default ones."""
@@ -221,7 +216,7 @@ class Learner(Estimator):
         check_parameters(self, self._limits)
         wanted = self._sample_size(X, training_points)
         rng = as_random_state(getattr(self, "random_state", 0))  # without one, a sample is always the same
-        with self._printed(verbose), self._all_or_nothing():
+        with self._fitting(verbose):
             for name in ("metric_", "radius_"):  # of an earlier fit
                 self.__dict__.pop(name, None)
             sample = self._sample(X, wanted, rng)
@@ -253,35 +248,26 @@ class Learner(Estimator):
         return usual
 
     @contextmanager
-    def _printed(self, verbose: bool) -> Iterator[None]:
-        """Print the progress of a fit, which also goes to the caller's callback."""
+    def _fitting(self, verbose: bool) -> Iterator[None]:
+        """Print the progress, which also goes to the caller's callback, and restore the hasher if the fit fails."""
+        before = dict(vars(self))
         with printed_progress(f"fitting {type(self).__name__}", verbose=verbose) as printed:
-            given = getattr(self, "progress", None)
-            if not verbose or "progress" not in self.get_params(deep=False):
-                yield
-                return
 
             def progress(stage: str, done: int, total: int) -> None:
                 printed(stage, done, total)
-                if given is not None:
-                    given(stage, done, total)
+                if before["progress"] is not None:
+                    before["progress"](stage, done, total)
 
             try:
-                self.__dict__["progress"] = progress
+                if verbose and "progress" in before:
+                    self.__dict__["progress"] = progress
                 yield
-            finally:
-                self.__dict__["progress"] = given
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Restore the hasher if a fit fails or is interrupted."""
-        before = dict(vars(self))
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+            except BaseException:
+                self.__dict__.clear()
+                self.__dict__.update(before)
+                raise
+            if "progress" in before:
+                self.__dict__["progress"] = before["progress"]
 
     def _sample(self, X: Any, size: int | None, rng: np.random.RandomState) -> Any:
         """All rows of a matrix or of an iterator of matrices, or ``size`` that are drawn; a map is not read whole."""

@@ -175,15 +175,29 @@ class Trial:
         return float(self.found.mean())
 
 
+RESULTS = {
+    "init": "U", "alpha": "f", "jacobian_weight": "f", "energy": "f", "n_epochs": "i", "n_steps": "i", "m_recall": "f",
+    "chosen": "i",
+}  # fmt: skip
+"""Columns of the table of networks that were scored, and their kinds: words, real or whole numbers."""
+
+
+def results_table(kinds: Mapping[str, str], rows: Iterable[tuple[Any, ...]]) -> dict[str, npt.NDArray[Any]]:
+    """Give a row for each that was scored as columns, which have names and kinds."""
+    dtypes = {"U": np.str_, "f": np.float64, "i": np.int64}
+    columns = zip(kinds.items(), zip(*rows, strict=True), strict=True)
+    return {name: np.array(column, dtype=dtypes[kind]) for (name, kind), column in columns}
+
+
 class Selected(NamedTuple):
-    """The best candidate: its recipe, the network that was compared, its steps, and a table of all that was scored."""
+    """The best candidate: its recipe, the network that was compared, its steps, and a row for each that was scored."""
 
     recipe: Recipe
     network: Network
     steps: tuple[Step, ...]
     found: Found
     best_start: float
-    results: dict[str, npt.NDArray[Any]]
+    rows: list[tuple[Any, ...]]
 
     def accepts(self, found: Found, start: Found) -> bool:
         """Whether a network trained on more points may replace the one that was compared.
@@ -194,122 +208,95 @@ class Selected(NamedTuple):
         lowest = max(float(start.mean()), self.best_start)
         return float(found.mean()) >= lowest and not behind(found, self.found)
 
-    def with_result(self, found: Found, n_epochs: int, n_steps: int, *, chosen: bool) -> dict[str, npt.NDArray[Any]]:
-        """The table with a row for a network that was trained by the same recipe on more points."""
-        values = [*vars(self.recipe).values(), n_epochs, n_steps, float(found.mean()), int(chosen)]
-        table = {
-            name: np.append(column, value) for (name, column), value in zip(self.results.items(), values, strict=True)
-        }
-        if chosen:
-            table["chosen"][:-1] = 0
-        return table
+    def with_row(self, found: Found, n_epochs: int, n_steps: int, *, chosen: bool) -> list[tuple[Any, ...]]:
+        """The rows, and one for a network that was trained by the same recipe on more points."""
+        before = [(*row[:-1], row[-1] and not chosen) for row in self.rows]
+        return [*before, (*vars(self.recipe).values(), n_epochs, n_steps, float(found.mean()), chosen)]
 
 
-def select_recipe(
-    options: Options,
-    initialise: Callable[[str], Network],
-    train: Train,
-    score: Callable[[Network], Found],
-    seed: int,
-    steps_per_epoch: int,
-    progress: Progress | None = None,
-) -> Selected:
-    """Find the best of the options.
+@dataclass
+class Selection:
+    """Finds the best of the options.
 
-    ``initialise`` makes an initial network, given its name. ``train`` gives the network after each step of a training
-    with a recipe, for a number of epochs. ``score`` rates a network, with one value for each query. ``seed`` is that of
-    the mini-batches, the same for every candidate. ``progress("choosing", done, total)`` counts steps of all
-    candidates, and the total is an upper bound. If it raises OutOfTimeError, the best network so far is selected.
+    ``train`` gives the network after each step of a training with a recipe, for a number of epochs. ``score`` rates a
+    network, with one value for each query. ``seed`` is that of the mini-batches, the same for every candidate.
+    ``progress("choosing", done, total)`` counts steps of all candidates, and the total is an upper bound. If it raises
+    OutOfTimeError, the best network so far is selected.
     """
-    search = _Search(options, train, score, seed, steps_per_epoch, progress)
-    with suppress(OutOfTimeError):
-        search.rate_initial_networks(initialise)
-        search.race(options.without_jacobian(), options.n_epochs_without_jacobian)
-        search.race(options.with_jacobian(search.promising_inits()), options.n_epochs)
-        search.try_other_energies()
-    return search.finish()
 
+    options: Options
+    train: Train
+    score: Callable[[Network], Found]
+    seed: int
+    steps_per_epoch: int
+    progress: Progress | None = None
 
-class _Search:
-    """The trials so far, the best of them as it was when it was rated, and a row of the table for each rating."""
-
-    def __init__(
-        self,
-        options: Options,
-        train: Train,
-        score: Callable[[Network], Found],
-        seed: int,
-        steps_per_epoch: int,
-        progress: Progress | None,
-    ) -> None:
-        self._options, self._train, self._score, self._seed = options, train, score, seed
-        self._steps_per_epoch, self._progress = steps_per_epoch, progress
-        self._initial: dict[str, Network] = {}
-        self._rated: list[Trial] = []
-        self._done = 0
+    def run(self, initialise: Callable[[str], Network]) -> Selected:
+        """Select a recipe, and the network that was trained by it; ``initialise`` makes a first one, given its name."""
+        options, self._rated, self._done = self.options, list[Trial](), 0
         heavy = options.with_jacobian(list(options.inits))
         self._total = self._most_steps(len(options.without_jacobian()), options.n_epochs_without_jacobian)
         self._total += self._most_steps(len(heavy), options.n_epochs)
-        self._total += (len(options.energies) - 1) * options.n_epochs * steps_per_epoch if heavy else 0
+        self._total += (len(options.energies) - 1) * options.n_epochs * self.steps_per_epoch if heavy else 0
+        with suppress(OutOfTimeError):
+            self._rate_initial_networks(initialise)
+            self._race(options.without_jacobian(), options.n_epochs_without_jacobian)
+            self._race(options.with_jacobian(self._promising_inits()), options.n_epochs)
+            self._try_other_energies()
+        with suppress(OutOfTimeError):
+            self._advance(self._total - self._done)
+        best = self._best(self._rated)
+        best_start = max(trial.score for trial in self._rated if not trial.steps)
+        rows = [
+            (*vars(t.recipe).values(), -(-len(t.steps) // self.steps_per_epoch), len(t.steps), t.score, t is best)
+            for t in self._rated
+        ]
+        return Selected(best.recipe, self._best_network, tuple(best.steps), best.found, best_start, rows)
 
-    def rate_initial_networks(self, initialise: Callable[[str], Network]) -> None:
+    def _rate_initial_networks(self, initialise: Callable[[str], Network]) -> None:
+        self._initial: dict[str, Network] = {}
         with suppress(OutOfTimeError):  # one network at least is rated
             self._advance(0)
-        for init in self._options.inits:
+        for init in self.options.inits:
             self._initial[init] = initialise(init)
             self._rate(Trial(Recipe(init, np.nan, np.nan, np.nan), self._initial[init], iter(())))
             self._advance(0)
 
-    def race(self, recipes: list[Recipe], n_epochs: int) -> None:
+    def _race(self, recipes: list[Recipe], n_epochs: int) -> None:
         """Train in stages. Drop the weak, those that get worse, and with the Jacobian term those that are behind."""
         trials = [self._trial(recipe) for recipe in recipes]
-        for until in stages(n_epochs, self._steps_per_epoch):
+        for until in stages(n_epochs, self.steps_per_epoch):
             for trial in trials:
                 self._train_and_rate(trial, until)
             kept = sorted(trials, key=lambda trial: -trial.score)[: -(-len(trials) // _REDUCTION)]
             best = self._best(self._rated).found
             trials = [t for t in kept if t.improved and not (t.recipe.jacobian_weight and behind(t.found, best))]
 
-    def try_other_energies(self) -> None:
+    def _try_other_energies(self) -> None:
         """Train the best trial with the Jacobian term at the other energies, unless it is behind."""
         heavy = [trial for trial in self._rated if trial.recipe.jacobian_weight > 0]
         if not heavy or behind(self._best(heavy).found, self._best(self._rated).found):
             return
         best = self._best(heavy)
-        for energy in self._options.energies[1:]:
+        for energy in self.options.energies[1:]:
             self._train_and_rate(self._trial(replace(best.recipe, energy=energy)), len(best.steps))
 
-    def promising_inits(self) -> list[str]:
+    def _promising_inits(self) -> list[str]:
         """Initialisations from the best to the worst, without those that are behind beyond the noise.
 
         They are compared at the first stage, when all have had the same training.
         """
-        first = stages(self._options.n_epochs, self._steps_per_epoch)[0]
+        first = stages(self.options.n_epochs, self.steps_per_epoch)[0]
         equals = [trial for trial in self._rated if len(trial.steps) <= first]
         best = {init: self._best(t for t in equals if t.recipe.init == init) for init in self._initial}
         lead = self._best(equals).found
         promising = [init for init, trial in best.items() if not behind(trial.found, lead)]
         return sorted(promising, key=lambda init: (-best[init].score, init))
 
-    def finish(self) -> Selected:
-        with suppress(OutOfTimeError):
-            self._advance(self._total - self._done)
-        best = self._best(self._rated)
-        best_start = max(trial.score for trial in self._rated if not trial.steps)
-        rows = [
-            (*vars(t.recipe).values(), -(-len(t.steps) // self._steps_per_epoch), len(t.steps), t.score, t is best)
-            for t in self._rated
-        ]
-        names = ("init", "alpha", "jacobian_weight", "energy", "n_epochs", "n_steps", "m_recall", "chosen")
-        kinds = (np.str_, *3 * [np.float64], *2 * [np.int64], np.float64, np.int64)
-        columns = zip(names, kinds, zip(*rows, strict=True), strict=True)
-        results: dict[str, npt.NDArray[Any]] = {name: np.array(column, dtype=kind) for name, kind, column in columns}
-        return Selected(best.recipe, self._best_network, tuple(best.steps), best.found, best_start, results)
-
     def _trial(self, recipe: Recipe) -> Trial:
-        options, network = self._options, self._initial[recipe.init]
+        options, network = self.options, self._initial[recipe.init]
         most = options.n_epochs if recipe.jacobian_weight else options.n_epochs_without_jacobian
-        return Trial(recipe, network, self._train(network, recipe, most, np.random.RandomState(self._seed)))
+        return Trial(recipe, network, self.train(network, recipe, most, np.random.RandomState(self.seed)))
 
     def _train_and_rate(self, trial: Trial, n_steps: int) -> None:
         """Train until ``n_steps`` steps have been taken."""
@@ -320,7 +307,7 @@ class _Search:
         self._rate(trial)
 
     def _rate(self, trial: Trial) -> None:
-        before, trial.found = trial.score, self._score(trial.network)
+        before, trial.found = trial.score, self.score(trial.network)
         trial.improved = trial.score >= before
         if not self._rated or trial.score > self._best(self._rated).score:
             self._best_network = trial.network
@@ -332,13 +319,13 @@ class _Search:
 
     def _advance(self, n_steps: int) -> None:
         self._done += n_steps
-        if self._progress is not None:
-            self._progress("choosing", self._done, self._total)
+        if self.progress is not None:
+            self.progress("choosing", self._done, self._total)
 
     def _most_steps(self, n_trials: int, n_epochs: int) -> int:
         """Steps of all trials of a race together, if none is dropped early."""
         total = before = 0
-        for until in stages(n_epochs, self._steps_per_epoch):
+        for until in stages(n_epochs, self.steps_per_epoch):
             total += n_trials * (until - before)
             before, n_trials = until, -(-n_trials // _REDUCTION)
         return total

@@ -14,7 +14,7 @@ from autojacobin.core.linear_algebra import coordinates, corners, mean_row, prin
 from autojacobin.core.parallel import Progress, one_blas_thread
 from autojacobin.hashers.base import LinearHasher
 from autojacobin.hashers.itq import itq_rotation
-from autojacobin.hashers.model_selection import ChoosesSettings, behind, held_out_score, split
+from autojacobin.hashers.model_selection import ChoosesSettings, behind, held_out_score, results_table, split
 from autojacobin.hashers.neighbour_embedding import Weights, draw_batches, train
 from autojacobin.hashers.parameters import Bits, Callback, Choice, Number, OrAuto, OrNone, Seed, Whole, parameter
 from autojacobin.hashers.persistence import Tensor
@@ -108,9 +108,8 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
             ("tried",),
             "What was compared: ``decorrelation`` and ``pull`` (NaN for ITQ), ``n_steps``, ``m_recall`` of the "
             "held-out queries, and ``chosen``, which is 1 for what was delivered. Only if something was chosen.",
-            columns=True,
+            columns=_RESULTS,
             optional=True,
-            required=_RESULTS,
         ),
     }
 
@@ -186,11 +185,7 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
             rows.append((*pair, self.n_steps, float(of_final.mean())))
             if not behind(of_final, found[best]) and rows[-1][-1] >= scores[0]:
                 chosen, result = len(rows) - 1, final
-        columns = [*zip(*rows, strict=True), np.arange(len(rows)) == chosen]
-        self.search_results_ = {
-            name: np.array(column, dtype=np.float64 if kind == "f" else np.int64)
-            for (name, kind), column in zip(_RESULTS.items(), columns, strict=True)
-        }
+        self.search_results_ = results_table(_RESULTS, [(*row, i == chosen) for i, row in enumerate(rows)])
         return result
 
     def _trained(

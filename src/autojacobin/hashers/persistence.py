@@ -84,19 +84,17 @@ class Tensor:
     """Kind of number (``"f"`` or ``"i"``), shape and meaning of a learned array.
 
     A name in the shape stands for ``n_bits``, ``n_features``, or any length that is the same wherever it occurs.
-    ``columns=True``: the attribute is a table, a dict of arrays of this shape, each of either kind or of words
-    (``"U"``), which are written as rows of UTF-8 padded with zeros. ``required`` gives the kinds of columns that the
-    table has unless it is empty.
-    ``optional=True``: some fits leave it out.
-    ``power``: 2 for squares of lengths, which may be larger than other numbers.
+    With ``columns``, the attribute is a table, a dict of arrays of this shape, each of either kind or of words
+    (``"U"``), which are written as rows of UTF-8 padded with zeros. They are the kinds of columns that it has unless it
+    is empty. Some fits leave out what is ``optional``. ``power`` is 2 for squares of lengths, which may be larger than
+    other numbers.
     """
 
     kind: str
     shape: tuple[str, ...] = ()
     meaning: str = ""
-    columns: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
     optional: bool = False
-    required: Mapping[str, str] = field(default_factory=dict)
     power: int = 1
 
     def __str__(self) -> str:
@@ -252,11 +250,11 @@ def _attach(model: Any, entries: dict[str, Any]) -> None:
     for name, tensor in model._tensors.items():
         if tensor.columns:
             there = {key[len(name) + 1 :]: entries.pop(key) for key in sorted(entries) if key.startswith(f"{name}.")}
-            missing = sorted(tensor.required.keys() - there.keys())
+            missing = sorted(tensor.columns.keys() - there.keys())
             if missing and there:
                 raise ValueError(f"no array {name}.{missing[0]}")
             table = {
-                key: _array(f"{name}.{key}", entry, tensor.required.get(key, "fiU"), tensor.shape, sizes)
+                key: _array(f"{name}.{key}", entry, tensor.columns.get(key, "fiU"), tensor.shape, sizes)
                 for key, entry in there.items()
             }
             if table or not tensor.optional:

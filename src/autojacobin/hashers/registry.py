@@ -79,11 +79,6 @@ def register(
         Name on the command line; by default ``name`` in lower case.
     parameters : dict, optional
         Parameters that the method fixes; they replace the defaults of the class.
-
-    Returns
-    -------
-    type
-        ``hasher`` itself.
     """
     if not (isinstance(hasher, type) and issubclass(hasher, Hasher)):
         raise DataError(f"register takes a subclass of autojacobin.Hasher, got {hasher!r}; derive the class from it")

@@ -108,8 +108,7 @@ class AutoEncoderHasher(LinearHasher):
             "Columns with one entry per step: ``epoch``, ``n_points``, ``cost_before`` and ``cost`` of the batch "
             "before and after the step, the weighted terms such as ``reconstruction`` that add up to ``cost``, the "
             "``step`` length, and the number of ``evaluations`` of the objective.",
-            columns=True,
-            required={"cost": "f", "n_points": "i"},
+            columns={"cost": "f", "n_points": "i"},
         ),
     }
 

@@ -16,24 +16,26 @@ from autojacobin.autoencoder import (
     PrincipalCoordinates,
     Step,
     TangentsOnDemand,
+    TangentsView,
     TimeLimit,
     batches_per_epoch,
     history,
     steps,
-    tangents_for_training,
 )
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import one_blas_thread
 from autojacobin.hashers.autoencoders.autobin import INITS, AutoEncoderHasher, initial_network, possible_inits
 from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.model_selection import (
+    RESULTS,
     ChoosesSettings,
     Options,
     Recipe,
     Selected,
+    Selection,
     held_out_score,
     recipe_name,
-    select_recipe,
+    results_table,
     split,
 )
 from autojacobin.hashers.parameters import Choice, Number, OrAuto, OrNone, Whole, parameter
@@ -45,9 +47,6 @@ _ALPHAS = (0.01, 0.1, 1.0)
 _ALPHAS_WITHOUT_JACOBIAN = (0.003, 0.03, 0.3)
 _EPOCHS_WITHOUT_JACOBIAN = 3  # times as many epochs, because they take a fraction of the time
 _ENERGIES = (0.98, 0.8)
-_RESULTS = {"init": "U", "n_epochs": "i", "chosen": "i"} | dict.fromkeys(
-    ("alpha", "jacobian_weight", "energy", "m_recall"), "f"
-)
 _SHARE = Number(0, 1, above_low=True)
 _FEWEST_FEATURES_TO_REDUCE = 257  # fewer train fast as they are
 _FEWEST_TO_CHOOSE = 500  # fewer points leave too few queries to compare candidates
@@ -147,9 +146,8 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
             "``alpha``, ``jacobian_weight`` and ``energy`` (NaN if not used), ``n_steps`` so far and the ``n_epochs`` "
             "that they belong to, the ``m_recall`` of the held-out queries, and ``chosen``, which is 1 for the network "
             "that was delivered. If training was repeated on all points, that is the last entry.",
-            columns=True,
+            columns={name: kind for name, kind in RESULTS.items() if name != "n_steps"},  # which old files lack
             optional=True,
-            required=_RESULTS,
         ),
     }
 
@@ -254,15 +252,15 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
             network: Network, recipe: Recipe, n_epochs: int, rng: np.random.RandomState
         ) -> Iterator[tuple[Network, Step]]:
             objective, on_base = self._objective_for(recipe), namespace(base).asarray(base_rows)
-            tangents = spaces().view(on_base, recipe.energy) if recipe.jacobian_weight else None
+            tangents = TangentsView(spaces(), on_base, recipe.energy) if recipe.jacobian_weight else None
             yield from steps(
                 network, base, objective, rng=rng, tangents=tangents, batch_size=self.batch_size, n_epochs=n_epochs,
                 buffer=buffer,
             )  # fmt: skip
 
         start = partial(self._initial_network, base, init_seed)
-        selected = select_recipe(options, start, train, score, batch_seed, steps_per_epoch, report)
-        self.search_results_ = selected.results
+        selected = Selection(options, train, score, batch_seed, steps_per_epoch, report).run(start)
+        self.search_results_ = results_table(RESULTS, selected.rows)
         if report.expired or len(base) >= _ENOUGH_TO_DELIVER * len(X):
             self._keep(X, selected.network, history(selected.steps))
         else:
@@ -286,7 +284,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         of_start = score(start)
         tangents = None
         if n_steps and recipe.jacobian_weight:
-            tangents = spaces().view(namespace(X).arange(len(X)), recipe.energy)
+            tangents = TangentsView(spaces(), namespace(X).arange(len(X)), recipe.energy)
         n_epochs = -(-n_steps // batches_per_epoch(len(X), self.batch_size))
         objective = self._objective_for(recipe)
         trained, steps_taken = self._trained(
@@ -294,7 +292,8 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         )
         found = score(trained) if n_steps else of_start
         accepted = not n_steps or selected.accepts(found, of_start)
-        self.search_results_ = selected.with_result(found, n_epochs, len(steps_taken.get("cost", ())), chosen=accepted)
+        rows = selected.with_row(found, n_epochs, len(steps_taken.get("cost", ())), chosen=accepted)
+        self.search_results_ = results_table(RESULTS, rows)
         self._keep(X, *((trained, steps_taken) if accepted else (selected.network, history(selected.steps))))
 
     def _initial_network(self, points: Any, seed: int, init: str) -> Network:
@@ -323,6 +322,4 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
 
     def _tangents(self, X: Any, energy: float, rng: np.random.RandomState, report: TimeLimit) -> TangentsOnDemand:
         n_neighbors, max_rank = min(self._neighbors(*X.shape)), min(self.n_bits, X.shape[1])
-        return tangents_for_training(
-            X, n_neighbors, max_rank, energy, sample=self.tangent_sample, rng=rng, progress=report
-        )
+        return TangentsOnDemand(X, n_neighbors, max_rank, energy, sample=self.tangent_sample, rng=rng, progress=report)
