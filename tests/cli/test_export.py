@@ -120,7 +120,7 @@ def test_an_index_becomes_a_collection_of_milvus(done, folder, digits, fitted):
         (["faiss", "nothing", "codes.faiss"], "cannot read nothing: it does not exist"),
         (["faiss", "base.npy", "codes.faiss"], "base.npy is damaged or does not hold codes"),
         (["faiss", "codes.npz", "codes.faiss", "--kind", "hasher"], "holds codes and no hasher, expected an index"),
-        (["pgvector", "my-index", "host=/nowhere password=sesame", "--table", "t"], "cannot connect to PostgreSQL"),
+        (["pgvector", "my-index", "host=/nowhere password=sesame", "--table", "t"], "check that the server runs"),
         (["pgvector", "my-index", "postgresql://me:ses@same@host", "--table", "t"], "dsn cannot be read"),
     ],
 )
@@ -138,7 +138,7 @@ def test_what_cannot_be_exported_is_reported_and_leaves_nothing(command, folder,
 def test_the_name_of_a_server_may_come_from_the_environment(command, folder, monkeypatch):
     monkeypatch.setenv("AUTOJACOBIN_DSN", "host=/nowhere user=me password=sesame")
     result = command("export", "pgvector", "my-index", "--table", "items")
-    assert "cannot connect to PostgreSQL at me@/nowhere" in result.err
+    assert "cannot open the table items of PostgreSQL at host=/nowhere user=me ***:" in result.err
     assert "sesame" not in command("export", "pgvector", "--help").out + result.err
 
 

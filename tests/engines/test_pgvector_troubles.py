@@ -65,7 +65,9 @@ def test_a_reader_may_only_read(fresh):
     ],
 )
 def test_no_server_there(dsn):
-    with pytest.raises(StorageError, match="cannot connect to PostgreSQL at me@.*check that the server runs") as error:
+    with pytest.raises(
+        StorageError, match="cannot open the table codes of PostgreSQL at .*check that the server"
+    ) as error:
         PgVector(dsn, "codes", 64)
     assert "sesame" not in printed(error.value)
 
@@ -101,10 +103,10 @@ def test_a_wrong_password(dsn, fresh):
         with open(path, "w") as file:
             file.write("local all guest scram-sha-256\n" + rules)
         _reload(dsn)
-        wrong = psycopg.conninfo.make_conninfo(fresh, user="guest", password="open")
+        wrong = psycopg.conninfo.make_conninfo(fresh, user="guest", password="aladdin")
         with pytest.raises(StorageError, match='password authentication failed for user "guest"') as error:
             PgVector(wrong, "codes", 64)
-        assert "open" not in str(error.value).replace("opened", "")
+        assert "aladdin" not in str(error.value)
         right = psycopg.conninfo.make_conninfo(fresh, user="guest", password="sesame")
         with pytest.raises(StorageError, match="permission denied for schema public"):
             PgVector(right, "codes", 64, plain=True)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.counts import as_count
-from autojacobin.core.files import clear_os_errors, whole_folder
+from autojacobin.core.files import whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.descriptors import (
     PATCH_SIZES,
@@ -32,7 +32,7 @@ from autojacobin.datasets.descriptors import (
 )
 from autojacobin.datasets.formats.source import as_path
 from autojacobin.datasets.prepared import growing_arrays, open_prepared
-from autojacobin.errors import DataError, MissingExtraError, StorageError
+from autojacobin.errors import DataError, StorageError, import_extra
 
 SHARES = {"learn": 0.40, "base": 0.55, "query": 0.05}  # of the pictures
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -74,7 +74,7 @@ def build_set(
     images : path
         A folder with pictures; hidden files are ignored.
     out : path
-        A folder that is not there yet, or is empty.
+        A folder that is not there yet.
     descriptor : {"sift", "gist", "wavelet"}
         See :func:`autojacobin.datasets.descriptors.describe`.
     seed : int
@@ -197,13 +197,8 @@ def _next_part(pictures: dict[str, int]) -> str:
 def _check_target(target: Path) -> None:
     if not target.parent.is_dir():
         raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
-    with clear_os_errors(f"write {target}", "fix this, and repeat"):
-        if target.is_dir() and os.path.samefile(target, os.curdir):
-            raise StorageError(f"cannot write {target}: it is the folder that you are in; give a new one")
-        if target.is_dir() and not any(target.iterdir()):
-            return
-        if os.path.lexists(target):
-            raise StorageError(f"cannot write {target}: something is there already; give another folder, or remove it")
+    if os.path.lexists(target):
+        raise StorageError(f"cannot write {target}: something is there already; give another folder, or remove it")
 
 
 @dataclass(frozen=True)
@@ -288,12 +283,8 @@ def read_photograph(name: str) -> npt.NDArray[np.uint8]:
     distribution = "scikit-learn" if name in _FROM_SCIKIT_LEARN else "scikit-image"
     package, *inside = _FOLDERS[distribution]
     try:
-        place = resources.files(package).joinpath(*inside, name)
-        with resources.as_file(place) as path:
-            return read_picture(path)
-    except ImportError as error:
-        raise MissingExtraError(distribution, "data", "the set 'photos'") from error
-    except (FileNotFoundError, DataError) as error:
+        return read_picture(Path(str(resources.files(package)), *inside, name))
+    except DataError as error:
         raise DataError(
             f"the photograph {name} cannot be read from this installation of {distribution} "
             f"{metadata.version(distribution)}, which should have it; reinstall it with: "
@@ -302,10 +293,7 @@ def read_photograph(name: str) -> npt.NDArray[np.uint8]:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"opencv": str(opencv("the set 'photos'").__version__)}
-    for distribution in _FOLDERS:
-        try:
-            versions[distribution] = metadata.version(distribution)
-        except metadata.PackageNotFoundError as error:
-            raise MissingExtraError(distribution, "data", "the set 'photos'") from error
-    return versions
+    """Versions of the packages that the features depend on, or an error if one is missing."""
+    version = str(opencv("the set 'photos'").__version__)
+    import_extra("skimage", "data", "the set 'photos'", "scikit-image")
+    return {"opencv": version, **{distribution: metadata.version(distribution) for distribution in _FOLDERS}}

@@ -98,9 +98,15 @@ class PgVector(Engine):
         self._columns = {"id": "bigint" if id_kind == "integer" else "text", "code": f"bit({self.n_bits})"}
         if self.n_features is not None:
             self._columns["vector"] = "real[]" if plain else f"{vector_type}({self.n_features})"
-        self._dsn, self._lock = dsn, RLock()
-        self._connection = _connect(dsn)
-        self._title, self._errors = f"the table {table} of PostgreSQL at {_server(dsn)}", (_psycopg().Error,)
+        psycopg, given = _psycopg(), _read_dsn(dsn)
+        self._secrets = given.get("password"), given.get("sslpassword"), os.environ.get("PGPASSWORD")
+        self._title = f"the table {table} of PostgreSQL at {redacted_address(dsn) or 'the default host'}"
+        self._errors, self._lock = (psycopg.Error,), RLock()
+        self._connection: Any = None
+        timeout = {} if "connect_timeout" in given else {"connect_timeout": _SECONDS_TO_CONNECT}
+        with self._translated_errors("open"):
+            # prepared statements do not work through poolers that share connections
+            self._connection = psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **timeout)
         try:
             self._parts = self._statement_parts()
             with self._locked():
@@ -211,7 +217,7 @@ class PgVector(Engine):
             bits = _psycopg().types.TypeInfo.fetch(self._connection, "bit")
             register_bit_info(self._connection, bits)
         else:
-            _install_extension(self._connection)
+            self._install_extension()
             register_vector(self._connection)
         found = dict(self._execute(_COLUMNS).fetchall())
         if not found:
@@ -223,6 +229,17 @@ class PgVector(Engine):
                 f"{self._title} has another layout, got {_listed(there)}, expected {_listed(self._columns)}; open it "
                 "as it was made, or choose another name"
             )
+
+    def _install_extension(self) -> None:
+        """Make sure that the database has pgvector; a reader may not be allowed to add it again."""
+        if self._connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
+            try:
+                self._connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            except self._errors as error:
+                raise StorageError(
+                    f"this database has no pgvector, and it could not be added: {str(error).splitlines()[0]}; have an "
+                    "administrator install it and run CREATE EXTENSION vector, or pass plain=True to do without"
+                ) from error
 
     def _statement_parts(self) -> dict[str, Any]:
         """Give what the names in braces stand for in a statement."""
@@ -254,12 +271,15 @@ class PgVector(Engine):
         with self._lock, self._translated_errors("use"):
             yield
 
-    def _reason(self, error: Exception) -> str:
-        lost = self._connection.closed
-        remedy = (
-            "open it again and repeat the call" if lost else "fix that and repeat the call, of which nothing was kept"
-        )
-        return f"{'the connection is lost: ' * lost}{_reason(error, self._dsn)}; {remedy}"
+    def _reason(self, error: Any) -> str:
+        # only the first part of the message, for the details quote whole rows
+        text = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
+        text = redacted_message(text, secrets=self._secrets).rstrip(".")
+        if self._connection is None:
+            return f"{text}; check that the server runs there, and the user and the password"
+        if self._connection.closed:
+            return f"the connection is lost: {text}; open it again and repeat the call"
+        return f"{text}; fix that and repeat the call, of which nothing was kept"
 
     def _has_index(self) -> bool:
         return bool(self._execute(_HAS_INDEX).fetchall())
@@ -303,50 +323,13 @@ def _check_half_precision(vectors: Floats) -> None:
         raise DataError(f"half precision holds numbers up to 65504, got {largest[row]:g} in row {row}; rescale vectors")
 
 
-# The connection
-
-
 def _psycopg() -> Any:
     import_extra("pgvector.psycopg", "pgvector", "a table in PostgreSQL")
     return import_extra("psycopg", "pgvector", "a table in PostgreSQL")
 
 
-def _connect(dsn: str) -> Any:
-    """Connect to a server; libpq reads missing parts of the DSN from its environment variables and files."""
-    psycopg = _psycopg()
-    timeout = {} if "connect_timeout" in _parts(dsn) else {"connect_timeout": _SECONDS_TO_CONNECT}
-    try:
-        # prepared statements do not work through poolers that share connections
-        return psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **timeout)
-    except psycopg.Error as error:
-        raise StorageError(
-            f"cannot connect to PostgreSQL at {_server(dsn)}: {_reason(error, dsn)}; check that the server runs "
-            "there, and the user and the password"
-        ) from None
-
-
-def _install_extension(connection: Any) -> None:
-    """Make sure that the database has pgvector."""
-    if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
-        try:
-            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        except _psycopg().Error as error:
-            raise StorageError(
-                f"this database has no pgvector, and it could not be added: {str(error).splitlines()[0]}; have an "
-                "administrator install it and run CREATE EXTENSION vector, or pass plain=True to do without"
-            ) from error
-
-
-def _server(dsn: str) -> str:
-    """The user, server and database of a DSN, without its password."""
-    given = {name: redacted_address(part) for name, part in _parts(dsn).items()}  # a dbname may be a DSN itself
-    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST") or "the default host"
-    port = f":{given['port']}" if given.get("port") else ""
-    user = f"{given['user']}@" if given.get("user") else ""
-    return f"{user}{host}{port}/{given.get('dbname') or ''}".rstrip("/")
-
-
-def _parts(dsn: Any) -> dict[str, Any]:
+def _read_dsn(dsn: Any) -> dict[str, Any]:
+    """Give the parts of a DSN; libpq reads missing ones from its environment variables and files."""
     psycopg = _psycopg()
     if not isinstance(dsn, str):
         raise DataTypeError(f"dsn must be a string such as 'postgresql://user@host/database', got {type(dsn).__name__}")
@@ -365,11 +348,3 @@ def _parts(dsn: Any) -> dict[str, Any]:
     if not re.fullmatch("[0-9,]*", str(parts.get("port") or "")):
         raise unreadable  # part of a password that no @ follows
     return parts
-
-
-def _reason(error: Any, dsn: str) -> str:
-    # only the first part of the message, for the details quote whole rows
-    text = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
-    parts = _parts(dsn)
-    secrets = parts.get("password"), parts.get("sslpassword"), os.environ.get("PGPASSWORD")
-    return redacted_message(text, secrets=secrets).rstrip(".")
