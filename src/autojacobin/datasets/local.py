@@ -17,9 +17,9 @@ from autojacobin.datasets.formats.flat import map_npy
 from autojacobin.datasets.formats.source import open_source
 from autojacobin.datasets.prepared import draw, open_prepared, scatter_rows
 from autojacobin.datasets.vector_files import FORMATS, by_name, open_vectors
-from autojacobin.errors import DataError, FormatError, StorageError
+from autojacobin.errors import DataError, FormatError
 
-_NAMES = {
+_ROLES = {  # by what the names of their files end with
     "train": "learn|train",
     "base": "base",
     "queries": "query|queries|test",
@@ -27,7 +27,6 @@ _NAMES = {
     "base_patches": "base_patches",
     "query_patches": "query_patches|queries_patches",
 }
-_ROLES = {role: re.compile(f"(?:.*[_.-])?(?:{names})", re.DOTALL) for role, names in _NAMES.items()}
 _MOST_QUERIES, _MOST_TRAINING = 1_000, 10_000
 
 
@@ -71,8 +70,6 @@ def open_local(path: Path) -> VectorSet:
     """Open a folder or a file as a set, as :func:`load_set` does; ``docs/datasets.md`` says how a file is split."""
     if path.is_dir():
         return open_parts(path.resolve().name, f"the files in {path}", find_parts(path))
-    if not path.exists():
-        raise StorageError(f"cannot read {path}: there is no such file or folder; check the spelling")
     if {"train", "test"} <= _datasets(path):
         return _ann_benchmarks(path)
     return _split_file(path)
@@ -84,8 +81,9 @@ def find_parts(folder: Path) -> dict[str, Path]:
     for file in _files(folder):
         format, packed = by_name(file)
         stem = Path(file.stem).stem if packed else file.stem
-        role = next((role for role, pattern in _ROLES.items() if format and pattern.fullmatch(stem)), None)
-        if role is None:
+        fitting = (role for role, names in _ROLES.items() if re.fullmatch(f"(?:.*[_.-])?(?:{names})", stem, re.DOTALL))
+        role = next(fitting, None)
+        if format is None or role is None:
             continue
         if role in found:
             raise DataError(

@@ -92,7 +92,10 @@ def build_set(
     version = str(opencv("reading pictures").__version__)
     files, passed_over = _find_pictures(source)
     order = np.random.RandomState(seed).permutation(len(files))
-    _check_target(target)
+    if not target.parent.is_dir():
+        raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
+    if os.path.lexists(target):
+        raise StorageError(f"cannot write {target}: something is there already; give another folder, or remove it")
     try:
         with whole_folder(target, "give another folder, or free some space") as folder:
             shuffled = [files[i] for i in order]
@@ -192,13 +195,6 @@ def _next_part(pictures: dict[str, int]) -> str:
     """The part that the next picture goes to: one that has none, or the one that is farthest behind its share."""
     total = sum(pictures.values()) + 1
     return max(SHARES, key=lambda part: (not pictures[part], total * SHARES[part] - pictures[part]))
-
-
-def _check_target(target: Path) -> None:
-    if not target.parent.is_dir():
-        raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
-    if os.path.lexists(target):
-        raise StorageError(f"cannot write {target}: something is there already; give another folder, or remove it")
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from autojacobin.errors import AutoJacobinError, FormatError, StorageError
 
 _OTHER_FOLDER = "set AUTOJACOBIN_CACHE to a folder that can be written to"
 _REMEDY = f"free some space, or {_OTHER_FOLDER}"
-_SEED = 0
 _RECORD = "prepared.json"
 _RECIPE_VERSION = 2  # raise it when the same sources would be split or written in another way
 
@@ -73,7 +72,7 @@ def scatter_rows(blocks: Iterable[npt.NDArray[Any]], roles: Mapping[str, npt.NDA
 
 def draw(n: int, *sizes: int) -> list[npt.NDArray[np.int64]]:
     """Draw disjoint sets of rows out of ``n`` with the seed 0, each in ascending order, by cutting one permutation."""
-    order = np.random.RandomState(_SEED).permutation(n)
+    order = np.random.RandomState(0).permutation(n)
     cuts = np.cumsum((0, *sizes))
     return [np.sort(order[start:stop]).astype(np.int64) for start, stop in itertools.pairwise(cuts)]
 

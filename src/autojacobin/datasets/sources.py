@@ -188,49 +188,38 @@ def _nus_wide(entry: Entry, files: dict[str, Path]) -> VectorSet:
 
 def _sift10m(entry: Entry, files: dict[str, Path]) -> VectorSet:
     def fill(folder: Path) -> None:
-        features = _matlab_rows(files["features"], entry.dimension)
+        features = _matlab_matrix(files["features"])
+        if len(features) == entry.dimension:
+            features = features.T
         n = len(features)
         _check(entry, files["features"], n, features.shape[1])
         queries, train, base = draw(n, entry.split.queries, entry.split.train or 0, entry.split.base)
         scatter_rows(_blocks(features), {"train": train, "base": base, "queries": queries}, folder)
         if "patches" in files:
-            pictures = _matlab_pictures(files["patches"], n)
+            patches = _matlab_matrix(files["patches"])
+            if patches.shape[1] == n:
+                patches = patches.T
+            side = math.isqrt(patches.shape[1])
+            if patches.shape != (n, side**2) or patches.dtype != np.uint8:
+                raise FormatError(
+                    f"{files['patches']} holds {patches.dtype} of shape {patches.shape}, expected a square grey picture"
+                    f" of uint8 for each of {n:,} features; remove the file to load the set without pictures"
+                )
+            # MATLAB stores pictures column by column
+            pictures = (block.reshape(-1, side, side).transpose(0, 2, 1) for block in _blocks(patches))
             scatter_rows(pictures, {"base_patches": base, "query_patches": queries}, folder)
 
     return _named(entry, **open_prepared(entry.name, list(files.values()), _recipe(entry), fill))
 
 
-def _matlab_pictures(path: Path, n: int) -> Iterator[npt.NDArray[Any]]:
-    patches = _matlab_rows(path, n, rows_known=True)
-    side = math.isqrt(patches.shape[1])
-    if side * side != patches.shape[1] or patches.dtype != np.uint8:
-        raise FormatError(
-            f"{path} holds {patches.dtype} of {patches.shape[1]} values each, expected square grey pictures of uint8; "
-            "remove the file to load the set without pictures"
-        )
-    for block in _blocks(patches):
-        yield block.reshape(-1, side, side).transpose(0, 2, 1)  # MATLAB stores pictures column by column
-
-
-def _matlab_rows(path: Path, length: int, *, rows_known: bool = False) -> npt.NDArray[Any]:
-    """The matrix of a MATLAB 7.3 file, transposed if need be so that it has one point per row.
-
-    ``length`` is the length of a row, or with ``rows_known`` the number of rows.
-    """
+def _matlab_matrix(path: Path) -> npt.NDArray[Any]:
+    """Give the matrix ``fea`` of a MATLAB 7.3 file, or its only one."""
     try:
         opened = open_vectors(path, part="fea", format="hdf5")
     except DataError:
         opened = open_vectors(path, format="hdf5")
     with opened:
-        matrix = np.asarray(opened)
-    axis = 0 if rows_known else 1
-    if matrix.shape[axis] != length and matrix.shape[1 - axis] == length:
-        matrix = matrix.T
-    if matrix.shape[axis] != length:
-        raise FormatError(
-            f"{path} holds a matrix of shape {matrix.shape}, expected a side of {length:,}; fetch it again"
-        )
-    return matrix
+        return np.asarray(opened)
 
 
 def _blocks(matrix: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:

@@ -183,7 +183,13 @@ class FaissEngine(Engine):
                 raise StorageError(f"{self.path} cannot be made: there is no folder {self.path.parent}; make it first")
             self._index = self._faiss.IndexBinaryIDMap2(self._faiss.IndexBinaryFlat(8 * self._n_bytes))
         else:
-            self._index = self._read_file()
+            with clear_read_errors(self.path):
+                self.path.open("rb").close()
+            try:
+                self._index = self._faiss.read_index_binary(os.fspath(self.path))
+            except Exception as error:  # FAISS raises RuntimeError, MemoryError and others for a damaged file
+                what = f"{self.path} is damaged or holds no binary index of FAISS"
+                raise FormatError(f"{what}; write it again") from error
             self._check_content(self._index)
 
     def save(self) -> None:
@@ -231,14 +237,6 @@ class FaissEngine(Engine):
             return np.empty((0, self._n_bytes), dtype=np.uint8)
         memory: npt.NDArray[np.uint8] = self._faiss.rev_swig_ptr(flat.xb.data(), self._count() * self._n_bytes)
         return memory.reshape(-1, self._n_bytes)
-
-    def _read_file(self) -> Any:
-        with clear_read_errors(self.path):
-            self.path.open("rb").close()
-        try:
-            return self._faiss.read_index_binary(os.fspath(self.path))
-        except Exception as error:  # FAISS raises RuntimeError, MemoryError and others for a damaged file
-            raise FormatError(f"{self.path} is damaged or holds no binary index of FAISS; write it again") from error
 
     def _check_content(self, index: Any) -> None:
         faiss = self._faiss

@@ -69,7 +69,7 @@ def open_hdf5(source: Source, part: str | None) -> Vectors:
                     matrices[label] = f"{item.dtype}, {item.shape[0]} × {item.shape[1]}"
 
             file.visititems(note)  # it follows no link out of the file
-            wanted = part.strip("/") if isinstance(part, str) else part
+            wanted = part and part.strip("/")
             return _opened_dataset(source, file, chosen_part(source, wanted, matrices, "dataset"))
         except BaseException:
             file.close()
@@ -79,8 +79,8 @@ def open_hdf5(source: Source, part: str | None) -> Vectors:
 def hdf5_file(source: Source) -> Any:
     """Open a file, unless it has a block of drivers: HDF5 reads as much as that claims, and few files have one."""
     h5py = import_extra("h5py", "data", "reading HDF5")
-    starts = itertools.takewhile(lambda at: at < len(source), (0, *(512 << doubled for doubled in range(50))))
-    heads = (source.content[start : start + 64].tobytes() for start in starts)
+    starts = (0, *(512 << doubled for doubled in range(50)))
+    heads = (source.content[start : start + 64].tobytes() for start in starts)  # empty beyond the end
     head = next((head for head in heads if head.startswith(HDF5_MAGIC)), b"")
     if head[8:9] in (b"\0", b"\1"):  # later versions have no such block
         width = head[13]

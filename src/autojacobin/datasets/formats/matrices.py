@@ -181,13 +181,11 @@ def outgoing(vectors: Any, dtype: np.dtype[Any] | None) -> Matrix:
             raise DataError("there are no vectors to write, got an iterator without a block; pass at least one vector")
         blocks = itertools.chain((first,), vectors)
         return Matrix(first.shape[1], dtype or _storable(first.dtype), None, lambda: blocks)
-    if isinstance(vectors, Vectors):
-        n, width = vectors.shape
-        return Matrix(width, dtype or _storable(vectors.dtype), n, vectors.blocks)
-    array = _as_block(vectors)
-    if not len(array):
-        raise DataError(f"there are no vectors to write, got shape {array.shape}; pass at least one vector")
-    return Matrix(array.shape[1], dtype or _storable(array.dtype), len(array), lambda: iter((array,)))
+    held = vectors if isinstance(vectors, Vectors) else _as_block(vectors)
+    if not len(held):
+        raise DataError(f"there are no vectors to write, got shape {held.shape}; pass at least one vector")
+    make = held.blocks if isinstance(held, Vectors) else lambda: iter((held,))
+    return Matrix(held.shape[1], dtype or _storable(held.dtype), len(held), make)
 
 
 def _as_block(block: Any) -> npt.NDArray[Any]:
