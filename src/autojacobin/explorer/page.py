@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 
-_MODULE = '<script type="module" src="explorer/main.js"></script>'
-_STYLES = '<link rel="stylesheet" href="explorer/explorer.css">'
-_ICON = 'href="explorer/icon.svg"'
-_MODE = 'data-mode="service"'
 _PAGE, _DATA, _ABOUT = "index.html", "data", "about.js"
 _MARK = b"autojacobin-explorer"
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
@@ -130,10 +126,10 @@ def _html() -> str:
     styles = (ASSETS / "explorer.css").read_text(encoding="utf-8")
     icon = base64.b64encode((ASSETS / "icon.svg").read_bytes()).decode()
     for part, instead in (
-        (_ICON, f'href="data:image/svg+xml;base64,{icon}"'),
-        (_STYLES, f"<style>\n{styles}</style>"),
-        (_MODULE, f"<script>\n{as_one_script()}</script>"),
-        (_MODE, 'data-mode="files"'),
+        ('href="explorer/icon.svg"', f'href="data:image/svg+xml;base64,{icon}"'),
+        ('<link rel="stylesheet" href="explorer/explorer.css">', f"<style>\n{styles}</style>"),
+        ('<script type="module" src="explorer/main.js"></script>', f"<script>\n{as_one_script()}</script>"),
+        ('data-mode="service"', 'data-mode="files"'),
     ):
         html = html.replace(part, instead)
     return html

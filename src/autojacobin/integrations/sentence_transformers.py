@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError, DataTypeError, import_extra
-from autojacobin.integrations.text_store import Filter, StoreOptions, Text, TextStore
+from autojacobin.integrations.text_store import Filter, StoreOptions, TextStore
 from autojacobin.search.arguments import as_count
 
 if TYPE_CHECKING:
@@ -77,19 +77,9 @@ class SentenceIndex(TextStore):
             raise DataTypeError(f"texts must be a list of strings, got the string {texts!r:.40}; put it into a list")
         return super().add(texts, self._encoded(list(texts), "encode_document") if texts else [], metadatas, ids)
 
-    @overload  # type: ignore[override]
-    def search(
-        self, query: str, k: SupportsIndex = 10, *, filter: Filter | None = None, hybrid: bool = False
-    ) -> list[Text]: ...
-
-    @overload
-    def search(
-        self, query: list[str], k: SupportsIndex = 10, *, filter: Filter | None = None, hybrid: bool = False
-    ) -> list[list[Text]]: ...
-
-    def search(
+    def search(  # type: ignore[override]
         self, query: str | list[str], k: SupportsIndex = 10, *, filter: Filter | None = None, hybrid: bool = False
-    ) -> list[Text] | list[list[Text]]:
+    ) -> Any:
         """Find the ``k`` texts most similar to a query, or to each of a list of queries, with their cosines.
 
         ``filter`` is as in :meth:`TextStore.search`. With ``hybrid``, words that both share count too.

@@ -26,7 +26,7 @@ from autojacobin.service.middleware import SecurityMiddleware, problem_app
 from autojacobin.service.monitoring import MEDIA_TYPE, Metrics
 from autojacobin.service.operations import DONE, Change, Operation, Worker
 from autojacobin.service.requests import Requests, client_gone, read_body
-from autojacobin.service.responses import GENERATION, JSON, RAW, SHAPE, Problem, Result, busy, hung_up
+from autojacobin.service.responses import JSON, RAW, SHAPE, Problem, Result, busy, hung_up
 from autojacobin.service.served import ServedIndex, open_indexes
 
 Pages = Callable[[Mapping[str, ServedIndex]], list[BaseRoute]]
@@ -81,7 +81,7 @@ class Service:
                 allow_origins=access.origins,
                 allow_methods=["GET", "POST", "PUT", "DELETE"],
                 allow_headers=["Authorization", "Content-Type", SHAPE],
-                expose_headers=[SHAPE, GENERATION, "Retry-After"],
+                expose_headers=[SHAPE, "Retry-After"],
             )
 
     def stop_waiting(self) -> None:
@@ -218,7 +218,7 @@ async def _neighbours(name: str, result: Result, *, raw: bool) -> Response:
     """Write neighbours. Only integer ids without columns can be raw."""
     distances, ids = result.arrays
     if raw and ids.dtype != object and result.payload is None:
-        return _raw(result, ids.shape, distances.astype("<f8", copy=False), ids.astype("<i8", copy=False))
+        return _raw(ids.shape, distances.astype("<f8", copy=False), ids.astype("<i8", copy=False))
     if result.payload is None and ids.size <= _LARGEST_WRITTEN_HERE:
         return _json(messages.Neighbours.of(name, result))
     return await asyncio.to_thread(lambda: _json(messages.Neighbours.of(name, result)))
@@ -227,14 +227,12 @@ async def _neighbours(name: str, result: Result, *, raw: bool) -> Response:
 def _codes(name: str, result: Result, form: messages.EncodeOptions, *, raw: bool) -> Response:
     packed = Codes(result.arrays[0], result.n_bits).to_packed(form.bitorder)
     if raw:
-        return _raw(result, (len(packed), result.n_bits), packed)
+        return _raw((len(packed), result.n_bits), packed)
     return _json(messages.Encoded(name, result.generation, result.n_bits, [row.tobytes() for row in packed]))
 
 
-def _raw(result: Result, shape: tuple[int, ...], *arrays: npt.NDArray[Any]) -> Response:
+def _raw(shape: tuple[int, ...], *arrays: npt.NDArray[Any]) -> Response:
     headers = {SHAPE: ",".join(map(str, shape))}
-    if result.generation is not None:
-        headers[GENERATION] = str(result.generation)
     return Response(b"".join(array.tobytes() for array in arrays), media_type=RAW, headers=headers)
 
 

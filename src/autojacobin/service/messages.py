@@ -18,7 +18,7 @@ from autojacobin.index.conditions import LONGEST_CONDITION
 from autojacobin.index.index import Index
 from autojacobin.search.distances import DISTANCES, distances_of
 from autojacobin.service.access import Limits
-from autojacobin.service.responses import GENERATION, JSON, PROBLEM, RAW, SHAPE, Result, is_missing
+from autojacobin.service.responses import JSON, PROBLEM, RAW, SHAPE, Result, is_missing
 from autojacobin.service.served import ServedIndex, width_of
 
 Id = Annotated[int, Meta(ge=0, le=2**63 - 1)] | Annotated[str, Meta(min_length=1)]
@@ -343,12 +343,9 @@ def _allow_raw(operation: dict[str, Any], options: dict[str, Any], response: str
     operation["requestBody"]["content"][RAW] = {"schema": {"description": _RAW_BODY}}
     success = operation["responses"]["200"]
     success["content"][RAW] = {"schema": {"description": response}}
-    success["headers"] = {
-        SHAPE: {"description": "Rows and columns of a raw response.", "schema": {"type": "string"}},
-        GENERATION: {"description": "State of the index, for a raw response.", "schema": {"type": "integer"}},
-    }
-    hint = "For a raw body; a JSON body says it itself."
     shape = {"type": "string", "pattern": "^[0-9]{1,9},[0-9]{1,9}$", "description": "ROWS,COLUMNS"}
+    success["headers"] = {SHAPE: {"description": "Rows and columns of a raw response.", "schema": shape}}
+    hint = "For a raw body; a JSON body says it itself."
     operation["parameters"] = [
         {"name": name, "in": "query", "required": False, "schema": schema, "description": hint}
         for name, schema in options["properties"].items()

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Message, Receive, Send
 
-_SEARCH_PATHS = frozenset({"/v1/search", "/v1/encode"})
-_WRITE_ENDPOINT = "/v1/{index}/vectors"
-_ENDPOINTS = _SEARCH_PATHS | {"/v1/indexes", "/openapi.json", "/metrics", "/healthz", "/readyz", "/"}
+_ENDPOINTS = {"/v1/search", "/v1/encode", "/v1/indexes", "/openapi.json", "/metrics", "/healthz", "/readyz", "/"}
 
 # What decides about access or about how a body is read. h11 checks Host and Content-Length.
 _GIVEN_ONCE = (
@@ -102,7 +100,7 @@ def _endpoint(path: str) -> str:
     if path in _ENDPOINTS:
         return path
     if is_write_path(path):
-        return _WRITE_ENDPOINT
+        return "/v1/{index}/vectors"
     return "page" if path.startswith("/explorer/") else "other"
 
 

@@ -113,10 +113,9 @@ class Requests:
     def find_index(self, name: str | None) -> ServedIndex:
         """Find an index by its name, which may be left out if there is only one."""
         names = ", ".join(self._served)
-        if name is None:
-            if len(self._served) > 1:
-                raise invalid(f"index must be named where several are served, got none, expected one of {names}")
-            name = next(iter(self._served))
+        if name is None and len(self._served) > 1:
+            raise invalid(f"index must be named where several are served, got none, expected one of {names}")
+        name = next(iter(self._served)) if name is None else name
         if name not in self._served:  # a dictionary: names never become paths
             detail = f"there is no index {name[:80]!r}, expected one of {names}; see /v1/indexes"
             raise Problem(404, "unknown-index", detail)

@@ -18,7 +18,6 @@ JSON = "application/json"
 RAW = "application/octet-stream"
 PROBLEM = "application/problem+json"
 SHAPE = "Autojacobin-Shape"  # header of a raw body, in requests and responses: ROWS,COLUMNS
-GENERATION = "Autojacobin-Generation"
 
 _RETRY_SECONDS = 1
 _PHRASES = {499: "Client Closed Request"} | {status.value: status.phrase for status in HTTPStatus}
