@@ -156,10 +156,8 @@ class Index:
         ----------
         codes : Codes, or array of uint8 of shape (n, bytes)
             Codes, packed into bytes.
-        n_bits : int, optional
-            Length of a code; by default eight times the number of bytes.
-        bitorder : {"little", "big"}
-            Order of the bits in each byte. ``np.packbits`` and sentence-transformers have ``"big"``.
+        n_bits, bitorder
+            As in :meth:`Codes.from_packed`.
         ids, payload
             As in :meth:`add`.
         """
@@ -197,7 +195,7 @@ class Index:
             Vectors.
         hasher : Hasher, optional
             A hasher with its parameters. A copy of it is fitted to at most 20,000 of the vectors, or to what
-            ``default_training_points`` says if that is more, prepared as the metric wants them.
+            ``default_training_points`` says if that is more.
         path : path, optional
             A new or empty folder.
         ids, payload, verbose
@@ -331,9 +329,8 @@ class Index:
     def parts(self) -> Iterator[Part]:
         """Walk over the index in blocks with ``ids``, ``codes`` and ``vectors``, in ascending order of id.
 
-        The walk shows the state at its start, whatever is added or removed meanwhile. The vectors are None if the
-        index keeps none. If ids are names, ``ids`` are numbers in the order in which they were added, and ``names``
-        has the names as UTF-8, or the 16 bytes of UUIDs. ``payload`` is an Arrow table or None.
+        The walk shows the state at its start, whatever is added or removed meanwhile. If ids are names, ``ids`` are
+        numbers in the order in which they were added, and ``names`` has the names as UTF-8, or the bytes of UUIDs.
         """
         state = self._open_state()
         parts = in_id_order(state.segments) if state.segments else iter(())
@@ -428,8 +425,7 @@ class Index:
     def upsert(self, vectors: Any, ids: Any, payload: Any = None, *, verbose: bool = False) -> None:
         """Add vectors, or replace the vectors that have the same ids.
 
-        The parameters are those of :meth:`add`. Columns that ``payload`` does not have stay as they are; for new ids
-        they are null.
+        The parameters are those of :meth:`add`. Columns that ``payload`` does not have stay as they are, or null.
         """
         if ids is None:
             raise DataError("upsert replaces vectors by their ids, got no ids; give them, or use add")
@@ -474,8 +470,7 @@ class Index:
     def update(self, ids: Any, vectors: Any = None, payload: Any = None) -> None:
         """Replace the vectors with some ids, columns of their payload, or both; all ids must be in the index.
 
-        Columns that ``payload`` does not have stay as they are. Columns that the index does not have yet are made, with
-        nulls for all other vectors.
+        Columns that the index does not have yet are made, with nulls for all other vectors.
         """
         if vectors is None and payload is None:
             raise DataError("there is nothing to update, got neither vectors nor a payload; give either or both")
@@ -750,9 +745,9 @@ class Index:
         candidates : int, optional
             How many of the nearest codes to re-rank, at least k, instead of a ``recall``.
         recall : float, optional
-            The mean share of the true neighbours to find, at most 0.999; by default 0.95. A lower one is faster. The
-            index has learned from its own vectors how much effort that takes: see :meth:`plan`. With 1, all vectors
-            are compared, and in an index of up to 2,000 they are by default.
+            The mean share of the true neighbours to find, at most 0.999; by default 0.95. The index has learned from
+            its own vectors how much effort that takes: see :meth:`plan`. With 1, all vectors are compared, and in an
+            index of up to 2,000 they are by default.
         distance : str, optional
             How codes are compared, one of ``index.hasher.distances``, the first of which is the default:
             ``"asymmetric"``, with the real values of the query's projection; ``"hamming"``, bit by bit, which needs
@@ -773,7 +768,7 @@ class Index:
             Columns of the payload to return.
         as_table : bool
             Whether to return a data frame of pandas with a row for each neighbour: ``query``, ``rank``, ``id``,
-            ``distance`` and the columns, of which one of these names gets the ending ``_payload``.
+            ``distance`` and the columns.
 
         Returns
         -------

@@ -67,19 +67,7 @@ class Repair:
 def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hasher: Hasher | None = None) -> Repair:
     """Write everything that is intact in the index ``source`` to a new index ``target``; the source stays as it is.
 
-    Parameters
-    ----------
-    source : path
-        Folder of the damaged index; it may have lost its manifest.
-    target : path
-        A new or empty folder.
-    hasher : Hasher, optional
-        The hasher of the index, in case its own copy is damaged.
-
-    Returns
-    -------
-    report : Repair
-        How many vectors were saved and lost, and why.
+    ``source`` may have lost its manifest. Give the hasher of the index in case its own copy is damaged.
     """
     folder = Folder(source)
     if not folder.path.is_dir():

@@ -46,10 +46,9 @@ def build_index(
     rows_per_chunk: int = ROWS_PER_CHUNK,
     progress: Progress | None = None,
 ) -> int:
-    """Build an index of the vectors in many files, which ``Index.open`` then opens.
+    """Build an index of the vectors in many files, which ``Index.open`` then opens, and give their number.
 
-    A vector's id is its row number over all files in the order of their paths. Segments are written to the folder
-    ``PATH.building``, and become an index in one step when all are written. After an interruption, the same call
+    A vector's id is its row number over all files in the order of their paths. After an interruption, the same call
     continues.
 
     Parameters
@@ -68,11 +67,6 @@ def build_index(
         Vectors per task and per segment, rounded up to whole blocks of 65,536.
     progress : callable, optional
         Called as ``progress("building", done, total)`` with numbers of tasks.
-
-    Returns
-    -------
-    n : int
-        Number of vectors in the index.
     """
     target = os.path.abspath(as_path(path))
     chunks = _plan(patterns, hasher, rows_per_chunk)
@@ -103,20 +97,10 @@ def encode_files(
     rows_per_chunk: int = ROWS_PER_CHUNK,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Encode the vectors in many files into files of codes, which ``Codes.load`` reads.
+    """Encode the vectors in many files into files of codes, which ``Codes.load`` reads, and give their paths in order.
 
-    Parameters
-    ----------
-    patterns, hasher, workers, rows_per_chunk, progress
-        As in :func:`build_index`.
-    folder : path
-        A new folder on a path that every worker sees. After an interruption, or with more files, the same call
-        continues.
-
-    Returns
-    -------
-    paths : list of Path
-        Files of codes, in order: ``codes-FIRST.npz`` begins with the code of row FIRST.
+    The parameters are those of :func:`build_index`. ``folder`` is a new one on a path that every worker sees. After an
+    interruption, or with more files, the same call continues. ``codes-FIRST.npz`` begins with the code of row FIRST.
     """
     job = JobFolder(as_path(folder))
     chunks = _plan(patterns, hasher, rows_per_chunk)

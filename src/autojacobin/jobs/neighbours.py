@@ -78,7 +78,6 @@ def search_index(
     Returns
     -------
     distances, ids : arrays of shape (n_queries, k)
-        The ids are names if those of the index are.
     """
     where = os.path.abspath(as_path(path))
     folder = Folder(where)
@@ -135,20 +134,8 @@ def true_neighbours(
 ) -> Ids:
     """Find the exact Euclidean neighbours of queries among the vectors in many files.
 
-    The result is that of :func:`~autojacobin.evaluation.ground_truth` over all files as one matrix.
-
-    Parameters
-    ----------
-    patterns, workers, rows_per_chunk, progress
-        As in :func:`build_index`.
-    queries : matrix of shape (n_queries, n_features)
-    k : int
-        Neighbours per query, from 1 to the number of vectors.
-
-    Returns
-    -------
-    ids : array of int64, shape (n_queries, k)
-        Row numbers over all files in the order of their paths, nearest first.
+    The result is that of :func:`~autojacobin.evaluation.ground_truth` over all files as one matrix. Ids are row numbers
+    over all files in the order of their paths. Other parameters are those of :func:`build_index`.
     """
     inputs = survey(patterns)
     wanted = as_k(k, inputs.rows, "the base")
