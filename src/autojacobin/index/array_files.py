@@ -232,9 +232,8 @@ def open_array(
     path = folder.path / file.name
     with folder.open(file.name) as stream:
         header = _read_header(stream.read(_HEADER_BYTES), path, file, kind)
-        fits = len(shape) == len(header.shape) and all(
-            length in (None, found) for length, found in zip(shape, header.shape, strict=True)
-        )
+        pairs = zip(shape, header.shape, strict=False)
+        fits = len(shape) == len(header.shape) and all(length in (None, found) for length, found in pairs)
         if not fits or (dtype is not None and header.dtype != np.dtype(dtype)):
             raise damaged(path, f"{header.dtype} of shape {header.shape}, expected shape {shape}")
         size, expected = os.fstat(stream.fileno()).st_size, _HEADER_BYTES + header.n_bytes + 8 * header.n_blocks

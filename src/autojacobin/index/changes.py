@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -282,15 +281,17 @@ def adopt_segments(
     def write() -> Manifest:
         with clear_os_errors(folder.path, "write to"):
             for file in (file for record in records for file in record.files.values()):
-                _link(source / file.name, folder.path / file.name)
-        manifest = Manifest(
-            1, int(hasher.n_bits), int(hasher.n_features_in_), keep_vectors, sum(record.n for record in records),
-            _write_hasher(folder, hasher), tuple(records), id_kind="integer",
-        )  # fmt: skip
-        state = read_state(folder, manifest)
-        if is_outdated(state):
-            manifest = replace(manifest, knowledge=_write_knowledge(folder, learn_again(state).knowledge))
-        return manifest
+                if not (source / file.name).exists():
+                    raise StorageError(f"{source / file.name} cannot be found; give the index a path all workers see")
+                try:
+                    os.link(source / file.name, folder.path / file.name)  # no crash loses what is at the source too
+                except OSError:  # a file system without links
+                    os.replace(source / file.name, folder.path / file.name)
+        about = int(hasher.n_bits), int(hasher.n_features_in_), keep_vectors, "integer"
+        segments = tuple(open_segment(folder, record, *about) for record in records)
+        state = State(hasher, keep_vectors, segments, sum(record.n for record in records), id_kind="integer")
+        state = learn_again(state) if is_outdated(state) else state
+        return _manifest(state, 1, _write_hasher(folder, hasher), _write_knowledge(folder, state.knowledge))
 
     folder.write_whole(write)
 
@@ -319,12 +320,3 @@ def _read_knowledge(folder: Folder, manifest: Manifest) -> Knowledge | None:
         return Knowledge.from_bytes(content)
     except ValueError as error:
         raise damaged(folder.path / manifest.knowledge.name, str(error)) from error
-
-
-def _link(source: Path, target: Path) -> None:
-    if not source.exists():
-        raise StorageError(f"{source} cannot be found from here; give the index a path that every worker sees")
-    with suppress(OSError):
-        os.link(source, target)  # so that the file is at the source too, and no crash loses it
-        return
-    os.replace(source, target)  # on file systems without links
