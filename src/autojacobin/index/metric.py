@@ -168,9 +168,7 @@ class Metric:
 
     def stored_as_queries(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Stored vectors as the index would compare them as queries."""
-        if self.name != "inner_product":
-            return stored
-        return self.queries(stored[:, :-1])
+        return self.queries(stored[:, :-1]) if self.name == "inner_product" else stored
 
     def original(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Stored vectors as they were added. In an index by cosine, their lengths are lost."""

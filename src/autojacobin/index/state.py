@@ -226,8 +226,8 @@ def in_id_order(segments: Sequence[Segment]) -> Iterator[Part]:
 
 
 def names_of(segments: Sequence[Segment], ids: Ids) -> list[bytes]:
-    """Names of some ids, all of which are in the segments, in the order of the ids; empty for -1."""
-    if len(segments) == 1 and segments[0].first_id is not None and ids.min(initial=0) >= 0:
+    """Names of some ids, all of which are in the segments, in the order of the ids."""
+    if len(segments) == 1 and segments[0].first_id is not None:
         return segments[0].names.at(ids - segments[0].first_id)
     names = [b""] * len(ids)
     for segment in segments:
