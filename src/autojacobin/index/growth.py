@@ -157,18 +157,15 @@ def best_copies(centres: Centres, vectors: npt.NDArray[Any]) -> int:
     order = centres.nearest(queries, n_lists)[0]
     ranks = np.argsort(order, axis=1)
     sizes, found, scanned = np.zeros(n_lists), np.full(neighbours.shape, n_lists), []
-    both = (_both_lists(centres, some) for some in (counted, as_floats(vectors[rows])))
-    for in_list, near in zip(*both, strict=True):
+    both = counted, as_floats(vectors[rows])
+    first = [centres.assign(some) for some in both]
+    second = [centres.second(some, lists) for some, lists in zip(both, first, strict=True)]
+    for in_list, near in (first, second):
         sizes += np.bincount(in_list, minlength=n_lists)
         found = np.minimum(found, np.take_along_axis(ranks, near[neighbours], axis=1))
         probes = int(np.quantile(found, _SHARE_IN_LISTS)) + 1
         scanned.append(sizes[order[:, :probes]].sum())
     return 2 if scanned[1] < _FEWER_CODES * scanned[0] else 1
-
-
-def _both_lists(centres: Centres, vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    first = centres.assign(vectors)
-    return first, centres.second(vectors, first)
 
 
 def _differ(vectors: npt.NDArray[Any], n_lists: int) -> bool:
