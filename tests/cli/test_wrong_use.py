@@ -111,7 +111,7 @@ FAILED = [
     ([*EVALUATE, "--base", "base.npy", "-k", "601"], "k must be an integer from 1 to 600"),
     ([*EVALUATE, "--base", "base.npy", "--measure", "recall@99999999999"], "no more than the 600 vectors there are"),
     ([*EVALUATE, "--base", "base.npy", "--truth", "base.npy"], "a row for each of the 40 queries, got 600"),
-    (["encode", "model.safetensors", "-", "codes.npz"], "the standard input is empty (0 bytes)"),
+    (["encode", "model.safetensors", "-", "codes.npz"], "standard-input is empty (0 bytes)"),
     (["info", "missing"], "cannot read missing: there is no such file or folder"),
     (["serve", "my-index", "--limit", "connections=0"], "connections must be an integer above 0, got 0"),
     (["serve", "nowhere"], "or `autojacobin index build`"),

@@ -1,8 +1,6 @@
 """``autojacobin cluster``: work on data too large for one machine, with many processes or machines."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +11,7 @@ from autojacobin.cli import options
 from autojacobin.cli.console import kept_in, progress_bar, stoppable
 from autojacobin.cli.opening import opened
 from autojacobin.cli.outputs import check_output, report_output, write_neighbours
-from autojacobin.core.parallel import Progress
+from autojacobin.datasets import write_vectors
 from autojacobin.hashers import load
 
 app = typer.Typer(help="Work on many files with many processes or machines.", no_args_is_help=True)
@@ -42,10 +40,10 @@ def build(
 
     Example: autojacobin cluster build model.safetensors 'base/*.fbin' my-index --cluster local:4
     """
-    from autojacobin.jobs import build_index
+    from autojacobin.jobs import build_index, connect
 
     hasher, start = load(model), time.perf_counter()
-    with stoppable(kept_in(f"{index}.building")), _workers(cluster) as (workers, progress):
+    with stoppable(kept_in(f"{index}.building")), progress_bar() as progress, connect(cluster) as workers:
         n = build_index(
             inputs, hasher, index, workers, keep_vectors=keep_vectors, rows_per_chunk=rows, progress=progress
         )
@@ -67,10 +65,10 @@ def encode(
 
     Example: autojacobin cluster encode model.safetensors 'base/*.npy' codes --cluster tcp://scheduler:8786
     """
-    from autojacobin.jobs import encode_files
+    from autojacobin.jobs import connect, encode_files
 
     hasher, start = load(model), time.perf_counter()
-    with stoppable(kept_in(out)), _workers(cluster) as (workers, progress):
+    with stoppable(kept_in(out)), progress_bar() as progress, connect(cluster) as workers:
         paths = encode_files(inputs, hasher, out, workers, rows_per_chunk=rows, progress=progress)
     _report(context, out, start, f"Wrote {len(paths)} files to {out}", {"out": out, "files": len(paths)})
 
@@ -96,12 +94,12 @@ def search(
 
     Example: autojacobin cluster search my-index queries.npy found.npz -k 10 --cluster local:4
     """
-    from autojacobin.jobs import search_index
+    from autojacobin.jobs import connect, search_index
 
     check_output(out, "OUT", overwrite, inputs=[queries])
     how = dict[str, Any](distance=distance, candidates=candidates, recall=recall, rerank=rerank, probes=probes)
     start = time.perf_counter()
-    with opened(queries) as asked, _workers(cluster) as (workers, progress):
+    with opened(queries) as asked, progress_bar() as progress, connect(cluster) as workers:
         distances, ids = search_index(index, asked, k, workers, progress=progress, **how)
     write_neighbours(out, distances, ids)
     _report_neighbours(context, out, start, k, len(ids))
@@ -122,23 +120,14 @@ def truth(
 
     Example: autojacobin cluster truth 'base/*.fbin' queries.fbin truth.ivecs -k 100 --cluster local:4
     """
-    from autojacobin.datasets import write_vectors
-    from autojacobin.jobs import true_neighbours
+    from autojacobin.jobs import connect, true_neighbours
 
     check_output(out, "OUT", overwrite, inputs=[*base, queries], endings=_TRUTH_ENDINGS)
     start = time.perf_counter()
-    with opened(queries) as asked, _workers(cluster) as (workers, progress):
+    with opened(queries) as asked, progress_bar() as progress, connect(cluster) as workers:
         ids = true_neighbours(base, asked, k, workers, rows_per_chunk=rows, progress=progress)
     write_vectors(out, ids)
     _report_neighbours(context, out, start, k, len(ids))
-
-
-@contextmanager
-def _workers(cluster: str) -> Iterator[tuple[Any, Progress]]:
-    from autojacobin.jobs import connect
-
-    with progress_bar() as progress, connect(cluster) as workers:
-        yield workers, progress
 
 
 def _report_neighbours(context: typer.Context, out: Path, start: float, k: int, n: int) -> None:

@@ -4,15 +4,13 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import typer
@@ -28,16 +26,7 @@ from autojacobin.errors import AutoJacobinError
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
 
 
-@dataclass
-class Output:
-    """What the options of the program ask for: ``--quiet``, ``--json`` and ``--debug``."""
-
-    quiet: bool = False
-    as_json: bool = False
-    debug: bool = False
-
-
-output = Output()
+output = SimpleNamespace(quiet=False, as_json=False, debug=False)  # what the options of the program ask for
 
 
 @contextmanager
@@ -218,11 +207,9 @@ class _Stopped(BaseException):
 @contextmanager
 def stoppable(state: str) -> Iterator[None]:
     """Let SIGINT and SIGTERM end the block with a sentence and the usual exit code; ``state`` says what is left."""
-    in_charge = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
     kept = {}
     try:
-        if in_charge:
-            kept = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        kept = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
         yield
     except (KeyboardInterrupt, _Stopped) as stopped:
         typer.echo(f"autojacobin: stopped; {state}", err=True)

@@ -19,6 +19,7 @@ from autojacobin.cli.outputs import check_output
 from autojacobin.codes import Codes
 from autojacobin.core.files import atomic_writer
 from autojacobin.errors import DataError, StorageError
+from autojacobin.hashers import OwnCodes
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
@@ -48,7 +49,6 @@ def faiss(
     Example: autojacobin export faiss my-index codes.faiss
     """
     from autojacobin.engines.faiss import hasher_to_faiss, to_faiss, write_faiss
-    from autojacobin.hashers import OwnCodes
 
     check_output(destination, "FILE", overwrite, inputs=[str(source)], endings=None)
     with _open(source) as origin, progress_bar() as progress:

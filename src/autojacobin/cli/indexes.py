@@ -18,6 +18,7 @@ from autojacobin.cli.outputs import check_new_folder, report_output
 from autojacobin.core.counts import count_of
 from autojacobin.core.files import whole_folder
 from autojacobin.hashers import load
+from autojacobin.service.responses import as_json_value
 
 if TYPE_CHECKING:
     from autojacobin.index.index import Index
@@ -212,8 +213,6 @@ def get(
 
     Example: autojacobin index get my-index 3 14 15
     """
-    from autojacobin.service.responses import as_json_value
-
     with opening.open_index(index) as opened:
         wanted = _ids_in(opened, ids, listed)
         if columns is None and not opened.info()["columns"]:

@@ -14,13 +14,16 @@ import numpy.typing as npt
 import typer
 from typer import Argument, Option
 
+from autojacobin import __version__
 from autojacobin.cli.console import output, print_facts, print_json, print_table, progress_bar, table_of, wrong
 from autojacobin.cli.models import settable
 from autojacobin.cli.opening import open_index, opened, saved_bits, split_part
 from autojacobin.cli.options import Bits, K
 from autojacobin.codes import Codes
+from autojacobin.core.parallel import usable_cores
 from autojacobin.errors import DataError, StorageError
-from autojacobin.hashers import Hasher, load
+from autojacobin.hashers import LSH, Hasher, load
+from autojacobin.search.distances import distances_of
 
 _FIRST_ROWS = 1_000
 _FOR_DEVELOPERS = ("dev", "fuzz", "test")
@@ -53,17 +56,11 @@ def _describe(name: str) -> dict[str, Any]:
 
 def _model(path: Path) -> dict[str, Any]:
     hasher = load(path)
-    return {
-        "kind": "model",
-        "method": type(hasher).__name__,
-        "trained_as": hasher.trained_as,
-        "bits": int(hasher.n_bits),
-        "features": int(hasher.n_features_in_) - (hasher.metric_ == "inner_product"),
-        "metric": hasher.metric_,
-        "seed": getattr(hasher, "random_state", None),
-        "parameters": _parameters(hasher),
-        "bytes": path.stat().st_size,
-    }
+    width = int(hasher.n_features_in_) - (hasher.metric_ == "inner_product")
+    facts: dict[str, Any] = {"kind": "model", "method": type(hasher).__name__, "trained_as": hasher.trained_as}
+    facts |= {"bits": int(hasher.n_bits), "features": width, "metric": hasher.metric_}
+    facts |= {"seed": getattr(hasher, "random_state", None), "parameters": _parameters(hasher)}
+    return facts | {"bytes": path.stat().st_size}
 
 
 def _parameters(hasher: Hasher) -> dict[str, Any]:
@@ -91,9 +88,6 @@ def _vectors(name: str) -> dict[str, Any]:
 
 
 def _installation() -> dict[str, Any]:
-    from autojacobin import __version__
-    from autojacobin.core.parallel import usable_cores
-
     facts: dict[str, Any] = {"autojacobin": __version__, "python": platform.python_version()}
     facts |= {"machine": f"{platform.system()} {platform.machine()}", "cores": usable_cores(), "gpu": _gpu()}
     for requirement in importlib.metadata.requires("autojacobin") or []:
@@ -136,7 +130,6 @@ def bench(
 
     Example: autojacobin bench --points 5000 --queries 20
     """
-    from autojacobin.core.parallel import usable_cores
     from autojacobin.reproduction.searches import fastest
 
     if k > points:
@@ -178,10 +171,6 @@ def _surface(n: int, part: int) -> npt.NDArray[np.float32]:
 
 def _tasks(base: Any, asked: Any, bits: int, k: int) -> dict[str, Callable[[], Any]]:
     """What is timed, by name. The results of FAISS are compared with ours before anything is timed."""
-    from autojacobin.core.parallel import usable_cores
-    from autojacobin.hashers import LSH
-    from autojacobin.search.distances import distances_of
-
     hasher = LSH(bits, random_state=0).fit(base[:_TRAINING_POINTS])
     codes, query_codes = hasher.encode(base), hasher.encode(asked)
     tasks: dict[str, Callable[[], Any]] = {"encode": lambda: hasher.encode(base)}

@@ -38,9 +38,7 @@ def train(
     method: Annotated[
         str, Option("--method", "-m", help=f"Method that learns the codes: {_METHODS}.", autocompletion=method_names)
     ] = "neighbour",
-    bits: Annotated[
-        int | None, Option("--bits", "-b", min=1, help="Bits of a code; 64, or the width for sign.")
-    ] = None,
+    bits: Annotated[int | None, Option("--bits", "-b", min=1, help="Bits of a code: 64, for sign the width.")] = None,
     parameters: Annotated[
         list[str] | None, Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the method.")
     ] = None,

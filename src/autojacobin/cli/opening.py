@@ -20,11 +20,11 @@ from autojacobin.cli.console import numbered, report_blocks, wrong
 from autojacobin.codes import Codes
 from autojacobin.core.parallel import Progress
 from autojacobin.core.sampling import sample_of_blocks
+from autojacobin.datasets import Vectors, open_vectors
 from autojacobin.errors import DataError, FormatError, StorageError, import_extra, reason_of
+from autojacobin.hashers import Hasher, OwnCodes
 
 if TYPE_CHECKING:
-    from autojacobin.datasets import Vectors
-    from autojacobin.hashers import Hasher
     from autojacobin.index.index import Index
     from autojacobin.index.metric import Metric
 
@@ -46,22 +46,14 @@ def split_part(name: str) -> tuple[str, str | None]:
 @contextmanager
 def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
     """Open vectors. Those of the standard input are copied to a temporary file until the block ends."""
-    from autojacobin.datasets import open_vectors
-
     path, part = split_part(name)
-    if path != STREAM:
-        with open_vectors(path, part=part, format=format) as vectors:
-            yield vectors
-        return
-    with tempfile.TemporaryDirectory(prefix="autojacobin-") as folder:
-        spooled = Path(folder) / "standard-input"
-        with open(spooled, "wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
-        try:
-            with open_vectors(spooled, part=part, format=format) as vectors:
-                yield vectors
-        except (DataError, FormatError, StorageError) as error:
-            raise type(error)(str(error).replace(str(spooled), "the standard input")) from error
+    with ExitStack() as stack:
+        if path == STREAM:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="autojacobin-"))
+            path = os.path.join(folder, "standard-input")
+            with open(path, "wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        yield stack.enter_context(open_vectors(path, part=part, format=format))
 
 
 def check_streams(argument: str, *names: str | None) -> None:
@@ -124,8 +116,6 @@ def blocks_for(hasher: Hasher | None, file: Vectors, rows: int | None = None) ->
     An index of codes that were made elsewhere takes packed bytes in its own bit order. Only a file that ``Codes.save``
     wrote has a bit order of its own, and gets that of the index.
     """
-    from autojacobin.hashers import OwnCodes
-
     blocks = file.blocks(rows)
     if not isinstance(hasher, OwnCodes) or (n_bits := saved_bits(file)) is None:
         return blocks

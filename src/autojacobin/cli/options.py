@@ -1,8 +1,4 @@
-"""Options that several commands have, and settings as a TOML file: for ``--config``, and beside the output of a run.
-
-The file has one table per command, such as ``[train]`` or ``[index.build]``, with the long names of options as keys. A
-file that a run wrote also has a table ``[run]``, which describes the run and is not read.
-"""
+"""Options that several commands have, and settings as a TOML file: for ``--config``, and beside the output of a run."""
 
 import sys
 from collections.abc import Mapping
@@ -12,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
+from autojacobin import __version__
 from autojacobin.cli.console import wrong
 from autojacobin.codes import BitOrder
 from autojacobin.core.addresses import redacted_address, redacted_message
@@ -48,9 +45,7 @@ ByDistance = Annotated[
     Distance | None,
     Option("--distance", "-d", metavar="NAME", help=f"How to compare codes: {', '.join(DISTANCES)}; else the best."),
 ]
-Candidates = Annotated[
-    int | None, Option("--candidates", "-c", min=1, help="Codes to re-rank; else the recall decides.")
-]
+Candidates = Annotated[int | None, Option("--candidates", "-c", min=1, help="Codes to re-rank; else recall decides.")]
 Recall = Annotated[
     float | None,
     Option(min=0, max=1, metavar="SHARE", help="Share of the true neighbours to find; 0.95 by default, 1 is exact."),
@@ -61,7 +56,7 @@ MetricOption = Annotated[
     Option("--metric", metavar="NAME", help=f"How vectors are compared: {', '.join(METRICS)}. The model keeps it."),
 ]
 Partitions = Annotated[str | None, Option(metavar="N", help="Inverted lists; auto makes them where they pay.")]
-Probes = Annotated[int | None, Option(min=1, help="Inverted lists to scan; else the recall decides.")]
+Probes = Annotated[int | None, Option(min=1, help="Inverted lists to scan; else recall decides.")]
 KeepVectors = Annotated[bool, Option("--vectors/--no-vectors", help="Keep the vectors too, for re-ranking.")]
 Columns = Annotated[str | None, Option(metavar="NAMES", help="Columns of the payload, with commas between.")]
 SetName = Annotated[str, Option("--set", help="Name of a data set, or path of your own.")]
@@ -102,8 +97,6 @@ def settings_path(output: Path) -> Path:
 def write_settings(context: typer.Context, output: Path, **instead: Any) -> None:
     """Write the settings that the command ran with to ``<output>.toml``; ``instead`` replaces some, by key."""
     import tomli_w
-
-    from autojacobin import __version__
 
     values = {key: context.params.get(param.name) for key, param in _settings_of(context.command).items()} | instead
     names = context.command_path.removeprefix(context.find_root().command_path).split()

@@ -19,7 +19,9 @@ from autojacobin.cli.opening import STREAM, split_part
 from autojacobin.cli.options import settings_path, write_settings
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.files import atomic_writer
+from autojacobin.datasets import write_vectors
 from autojacobin.errors import StorageError, import_extra
+from autojacobin.service.responses import as_json_value, is_missing
 
 _KINDS = {f".{kind}": kind for kind in ("npz", "npy", "parquet", "csv", "jsonl")}
 _KINDS |= {".pq": "parquet", ".ndjson": "jsonl"}
@@ -90,8 +92,6 @@ def write_codes(output: Path, codes: Codes, bitorder: BitOrder = "little") -> No
             line = "{},{}\n" if kind == "csv" else '{{"row": {}, "code": "{}"}}\n'
             stream.writelines(line.format(row, code.tobytes().hex()) for row, code in enumerate(packed))
     else:
-        from autojacobin.datasets import write_vectors
-
         write_vectors(output, packed, part="code" if kind == "parquet" else None, format=kind)
 
 
@@ -119,8 +119,6 @@ def write_neighbours(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray
         with atomic_writer(output) as file:
             np.save(file, texts) if kind == "npy" else np.savez(file, ids=texts, distances=distances)
     else:
-        from autojacobin.datasets import write_vectors
-
         write_vectors(output, ids if kind == "npy" else {"ids": ids, "distances": distances}, format=kind)
 
 
@@ -143,8 +141,6 @@ def _found(
     distances: npt.NDArray[Any], ids: npt.NDArray[Any], payload: Any
 ) -> Iterator[list[tuple[Any, float, dict[str, Any]] | None]]:
     """For each query, the id, the distance and the columns of each neighbour; None where there are no more."""
-    from autojacobin.service.responses import as_json_value, is_missing
-
     k, missing = ids.shape[1], is_missing(ids).tolist()
     for query, (near, far) in enumerate(zip(ids.tolist(), distances, strict=True)):
         # the shortest digits that give the number back, in float32 too
@@ -158,8 +154,6 @@ def _found(
 
 def _write_parquet(output: Path, distances: npt.NDArray[Any], ids: npt.NDArray[Any], payload: Any) -> None:
     pyarrow, parquet = (import_extra(name, "data", "writing Parquet") for name in ("pyarrow", "pyarrow.parquet"))
-    from autojacobin.service.responses import is_missing
-
     missing, k = is_missing(ids).ravel(), ids.shape[1]
     plain = ids.ravel() if ids.dtype != object else [None if id is None else str(id) for id in ids.flat]
     columns = {

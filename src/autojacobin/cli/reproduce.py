@@ -18,13 +18,10 @@ from typer import Option
 
 from autojacobin.cli.console import kept_in, output, print_table, progress_bar, stoppable, table_of
 from autojacobin.cli.options import DataFolder, SetName, write_settings
-from autojacobin.core.parallel import Progress
+from autojacobin.datasets import load_set
 from autojacobin.errors import StorageError
 
 if TYPE_CHECKING:
-    from autojacobin.datasets import VectorSet
-    from autojacobin.hashers import Hasher
-    from autojacobin.index.index import Index
     from autojacobin.reproduction import Reproduction, Table
 
 # m-Recall of all methods and by several distances, recall curves, and retrieved patches.
@@ -59,7 +56,6 @@ def demo(
     Example: autojacobin demo --bits 32 --train 2000 --out first-look
     """
     from autojacobin.core.compilation import compile_meanwhile, is_cached
-    from autojacobin.datasets import load_set
     from autojacobin.hashers.autoencoders import tabu_kernels
     from autojacobin.index.index import Index
     from autojacobin.reproduction import Settings, reproduce
@@ -74,7 +70,9 @@ def demo(
         f"{chosen.description.removesuffix('.') or 'Vectors of your own'}. {len(chosen.train):,} vectors to learn "
         f"from, {len(chosen.base):,} to search in, {len(chosen.queries):,} queries, {chosen.base.shape[1]} dimensions."
     )
-    _check_demo_folder(folder)
+    there = [folder / name for name in ("model.safetensors", "index") if (folder / name).exists()]
+    if there and not (folder / "results.json").exists():
+        raise StorageError(f"this would replace {there[0]}, which no demo has made; choose another folder with --out")
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
     compiled = is_cached(tabu_kernels.search)  # by an earlier demo
     with stoppable(kept_in(folder)), nullcontext() if compiled else compile_meanwhile(_CALLS_KERNELS):
@@ -90,9 +88,15 @@ def demo(
             "\n3. An index on disk with codes of neighbour hashing, one in memory with codes of the binary auto-encoder"
         )
         with progress_bar() as progress:
-            own, other = made.models[NEIGHBOUR], Index(made.models[AUTOENCODER])
-            index = _index_on_disk(own, chosen, folder, progress)
-            other.add(chosen.base)
+            progress("index", 0, 0)
+            own, decoded = made.models[NEIGHBOUR], made.models[AUTOENCODER]
+            own.save(folder / "model.safetensors", overwrite=True)  # in place of that of an earlier demo
+            first, other = Index(own), Index(decoded)
+            for one in (first, other):
+                one.add(chosen.base)
+            first.save(folder / "index", overwrite=True)
+            index = Index.open(folder / "index")
+            index.verify()
     with stoppable(kept_in(folder)), progress_bar() as progress, index:  # nothing else runs while this is timed
         figures = index.info()
         bytes_per_vector = chosen.base.shape[1] * chosen.base.dtype.itemsize
@@ -129,7 +133,6 @@ def reproduce(
 
     Example: autojacobin reproduce --quick --only table2,fig6 --out first-look
     """
-    from autojacobin.datasets import load_set
     from autojacobin.reproduction import Settings
     from autojacobin.reproduction import reproduce as run
 
@@ -147,27 +150,6 @@ def reproduce(
     lines += [f"{name} was not made: {reason}." for name, reason in made.left_out.items()]
     for line in (*lines, f"The report is {made.report}; tables and figures are beside it."):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _check_demo_folder(folder: Path) -> None:
-    """Raise if a demo would replace a model or an index that no demo has made."""
-    made = [folder / name for name in ("model.safetensors", "index") if (folder / name).exists()]
-    if made and not (folder / "results.json").exists():
-        raise StorageError(f"this would replace {made[0]}, which no demo has made; choose another folder with --out")
-
-
-def _index_on_disk(hasher: Hasher, data: VectorSet, folder: Path, progress: Progress) -> Index:
-    """Save a model and an index of the whole base, in place of those of an earlier demo."""
-    from autojacobin.index.index import Index
-
-    hasher.save(folder / "model.safetensors", overwrite=True)
-    progress("index", 0, 0)
-    in_memory = Index(hasher)
-    in_memory.add(data.base)
-    in_memory.save(folder / "index", overwrite=True)
-    index = Index.open(folder / "index")
-    index.verify()
-    return index
 
 
 def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:

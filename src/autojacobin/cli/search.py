@@ -19,11 +19,12 @@ from autojacobin.cli.outputs import check_output, report_output, write_neighbour
 from autojacobin.core.arrays import to_host
 from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress
+from autojacobin.datasets import Vectors
 from autojacobin.errors import DataError
 from autojacobin.hashers import load
+from autojacobin.search.distances import DISTANCES, as_distance
 
 if TYPE_CHECKING:
-    from autojacobin.datasets import Vectors
     from autojacobin.index.index import Index
 
 _QUERIES_PER_BLOCK = 1024
@@ -213,7 +214,6 @@ def _from_model(
     progress: Progress,
 ) -> _Found:
     from autojacobin.evaluation import ground_truth
-    from autojacobin.search.distances import DISTANCES, as_distance
 
     hasher = load(path)
     comparison = DISTANCES[as_distance(distance, hasher.distances)]

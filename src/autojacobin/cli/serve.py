@@ -1,15 +1,12 @@
 """``autojacobin serve``, ``warm``, ``explore``: the search service, and a page that compares what methods retrieve."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -17,12 +14,10 @@ from typer import Argument, Option
 from autojacobin.cli.console import output, progress_bar, stoppable, wrong
 from autojacobin.cli.models import parse_setting
 from autojacobin.cli.options import DataFolder, SearchDevice
+from autojacobin.datasets import load_set
 from autojacobin.errors import DataError
 from autojacobin.service.access import TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, Access, Limits, read_token
 from autojacobin.service.server import DEFAULT_PORT
-
-if TYPE_CHECKING:
-    from autojacobin.explorer import Bundle
 
 _LIMITS = [limit.name for limit in fields(Limits)]
 
@@ -122,7 +117,6 @@ def explore(
 
     Example: autojacobin explore --set photos --static page
     """
-    from autojacobin.datasets import load_set  # not above: loading numba would delay all commands
     from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run
     from autojacobin.explorer.bundle import kept_models
     from autojacobin.explorer.page import prepare_folder
@@ -137,22 +131,18 @@ def explore(
     models = {} if run is None else kept_models(run)
     named = [method.strip() for method in methods.split(",")] if methods is not None else list(SHOWN)
 
-    def build() -> Bundle:
+    def export(folder: str | Path) -> Path:
         with progress_bar() as progress:
-            return build_bundle(chosen, settings, methods=named, wall=wall, models=models, progress=progress)
+            made = build_bundle(chosen, settings, methods=named, wall=wall, models=models, progress=progress)
+        return export_page(made, folder)
 
-    if static is None:
-        _serve_page(build, port)
+    if static is not None:
+        prepare_folder(static)  # before the training, as is the port
+        with stoppable(f"{static} holds no page"):
+            page = export(static)
+        typer.echo(f"The page is {page}; open it in a browser, it needs no server and no network.")
         return
-    prepare_folder(static)  # before the training, as is the port
-    with stoppable(f"{static} holds no page"):
-        page = export_page(build(), static)
-    typer.echo(f"The page is {page}; open it in a browser, it needs no server and no network.")
-
-
-def _serve_page(build: Callable[[], Bundle], port: int) -> None:
-    from autojacobin.explorer import export_page
-    from autojacobin.explorer.page import WHAT, page_app
+    from autojacobin.explorer.page import WHAT, page_app  # which need Starlette
     from autojacobin.service.server import HttpServer
 
     with (
@@ -160,6 +150,6 @@ def _serve_page(build: Callable[[], Bundle], port: int) -> None:
         tempfile.TemporaryDirectory(prefix="autojacobin-") as folder,
         HttpServer(page_app(folder), "127.0.0.1", port, limits=Limits(), what=WHAT) as server,
     ):
-        export_page(build(), folder)
+        export(folder)
         typer.echo(f"The page is at {server.address}/ until you press Ctrl-C.")
         server.run()

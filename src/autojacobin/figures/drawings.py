@@ -62,9 +62,7 @@ def draw_network() -> Figure:
         write(x, _CAPTION_AT, name, fontsize=SMALL_SIZE)
         write(x, _CAPTION_AT - 0.36, formula, fontsize=SMALL_SIZE)
     write(2.0, _CAPTION_AT - 0.72, r"code: sign of $y$", fontsize=SMALL_SIZE)
-    axes.set_xlim(-0.85, 4.85)
-    axes.set_ylim(_CAPTION_AT - 0.95, _BIAS_AT + 0.3)
-    axes.set_aspect("equal")
+    axes.set(xlim=(-0.85, 4.85), ylim=(_CAPTION_AT - 0.95, _BIAS_AT + 0.3), aspect="equal")
     axes.set_axis_off()
     return figure
 
@@ -268,8 +266,7 @@ def _panel(
     axes.set_title(title, fontsize=TITLE_SIZE)
     for number, axis in enumerate("xyz", start=1):
         getattr(axes, f"set_{axis}label")(f"${letter}_{number}$", fontsize=LABEL_SIZE, labelpad=-5)
-        getattr(axes, f"set_{axis}lim")(*limits)
-        getattr(axes, f"set_{axis}ticks")(ticks)
+        axes.set(**{f"{axis}lim": limits, f"{axis}ticks": ticks})
         getattr(axes, f"{axis}axis").set_rotate_label(False)  # or the letters are upside down
         axes.tick_params(axis=axis, labelsize=SMALL_SIZE, pad=-2)
     axes.set_box_aspect((1, 1, 1))

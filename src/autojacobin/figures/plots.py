@@ -198,17 +198,9 @@ def _write_recalls(axes: Axes, curve: npt.NDArray[np.float64]) -> None:
     places = 10 ** np.arange(int(np.log10(len(curve))) + 1)
     for place in places.tolist():
         align, moved = ("left", 2) if place == 1 else ("right", -2) if place == len(curve) else ("center", 0)
-        axes.annotate(
-            f"{curve[place - 1]:.2f}".removeprefix("0"),
-            (place, 0.97),
-            (moved, 0),
-            xycoords=axes.get_xaxis_transform(),
-            textcoords="offset points",
-            ha=align,
-            va="top",
-            fontsize=_DIGITS,
-            color="#707070",
-        )
+        text = f"{curve[place - 1]:.2f}".removeprefix("0")
+        look: dict[str, Any] = {"ha": align, "fontsize": _DIGITS, "color": "#707070"}
+        axes.annotate(text, (place, 0.97), (moved, 0), axes.get_xaxis_transform(), "offset points", va="top", **look)
 
 
 _PANEL_HEIGHT = 1.5

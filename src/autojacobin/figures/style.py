@@ -135,18 +135,9 @@ def legend_below(
     figure: Figure, handles: dict[str, Any], columns: int, *, title: str = "", handle: float = 3.2
 ) -> None:
     """Put one legend for all panels below them; ``handle`` is the length of its lines."""
-    figure.legend(
-        list(handles.values()),
-        list(handles),
-        loc="outside lower center",
-        ncols=min(columns, len(handles)),
-        title=title or None,
-        fontsize=SMALL_SIZE,
-        title_fontsize=SMALL_SIZE,
-        frameon=False,
-        handlelength=handle,
-        columnspacing=1.4,
-    )
+    look: dict[str, Any] = {"fontsize": SMALL_SIZE, "title_fontsize": SMALL_SIZE, "frameon": False}
+    look |= {"ncols": min(columns, len(handles)), "columnspacing": 1.4, "handlelength": handle}
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", title=title or None, **look)
 
 
 def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Path, Path]:

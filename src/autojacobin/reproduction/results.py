@@ -90,23 +90,15 @@ class Results:
         """One record for each trial, for JSON."""
         listed = []
         for trial, outcome in self.outcomes.items():
-            means = {k: mean_and_error(outcome.m_recall(k)) for k in self.settings.ks}
-            weighted = outcome.by_asymmetric()
-            by_weights = {str(k): float(weighted.m_recall(k).mean()) for k in self.settings.ks if weighted}
-            listed.append(
-                {
-                    "method": trial.method,
-                    "bits": trial.bits,
-                    "seed": trial.seed,
-                    "parameters": dict(trial.parameters),
-                    "m_recall": {str(k): mean for k, (mean, _) in means.items()},
-                    "standard_error": {str(k): error for k, (_, error) in means.items()},
-                    **({"m_recall_asymmetric": by_weights} if weighted else {}),
-                    "seconds": outcome.seconds,
-                    "warned": list(outcome.warned),
-                    "trained_as": outcome.trained_as,
-                }
-            )
+            means = {str(k): mean_and_error(outcome.m_recall(k)) for k in self.settings.ks}
+            record: dict[str, Any] = {"method": trial.method, "bits": trial.bits, "seed": trial.seed}
+            record["parameters"] = dict(trial.parameters)
+            record["m_recall"] = {k: mean for k, (mean, _) in means.items()}
+            record["standard_error"] = {k: error for k, (_, error) in means.items()}
+            if weighted := outcome.by_asymmetric():
+                record["m_recall_asymmetric"] = {str(k): float(weighted.m_recall(k).mean()) for k in self.settings.ks}
+            record |= {"seconds": outcome.seconds, "warned": list(outcome.warned), "trained_as": outcome.trained_as}
+            listed.append(record)
         return listed
 
 

@@ -168,7 +168,6 @@ class Trial:
     seed: int
     parameters: tuple[tuple[str, float], ...] = ()
     pictured: bool = False  # whether the points that figure 5 shows are kept
-    asymmetric: bool = False  # whether the ranks by the asymmetric distance are kept as well
 
     @property
     def cost(self) -> int:
@@ -186,8 +185,7 @@ class Trial:
         It depends on the set, the depth, k, all parameters of the method, and the version of the library.
         """
         parameters = make_hasher(self.method, self.bits, self.seed, dict(self.parameters)).get_params()
-        flags = [self.pictured, self.asymmetric]
-        named = [data, depth, k, self.method, sorted(parameters.items()), self.seed, *flags, __version__]
+        named = [data, depth, k, self.method, sorted(parameters.items()), self.seed, self.pictured, __version__]
         digest = hashlib.sha256(json.dumps(named, default=str).encode()).hexdigest()[:16]
         return f"{'-'.join(re.findall('[A-Za-z0-9]+', self.method))}-{self.bits}-{self.seed}-{digest}"
 
@@ -247,7 +245,7 @@ def run_trial(trial: Trial, data: VectorSet, truth: npt.NDArray[np.int64], depth
         if trial.pictured and depth >= N_PICTURED:
             _, nearest = rerank(queries, ids[:, :looked_at], data.base, N_PICTURED)
             pictured.append(nearest.astype(np.int32))
-        if trial.asymmetric:
+        if trial.method in ASYMMETRIC:
             _, ids = asymmetric_topk(hasher.project(queries), base, depth, exact=trial.bits > _LONGEST_ROUNDED)
             asymmetric.append(_ranks(ids, truth[block], depth))
     return Outcome(
@@ -284,13 +282,7 @@ def fingerprint(data: VectorSet) -> str:
 def default_trials(methods: tuple[str, ...], settings: Settings) -> list[Trial]:
     """Trials with default parameters and all lengths and seeds; figure 5 shows seed 0 with the longest codes."""
     return [
-        Trial(
-            method,
-            bits,
-            seed,
-            pictured=method in SHOWN and seed == 0 and bits == longest_bits(settings),
-            asymmetric=method in ASYMMETRIC,
-        )
+        Trial(method, bits, seed, pictured=method in SHOWN and seed == 0 and bits == longest_bits(settings))
         for seed in range(settings.seeds)
         for bits in settings.bits
         for method in methods
