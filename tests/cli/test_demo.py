@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import autojacobin
-from autojacobin import BinaryAutoencoder, Index
+from autojacobin import BinaryAutoencoder, Index, NeighbourHashing
 from autojacobin.cli import app, main
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth
@@ -55,6 +55,8 @@ def test_it_makes_a_report_an_index_and_a_model_and_says_so(made):
         np.testing.assert_array_equal(index.vectors(index.ids), data.base)
         learned = autojacobin.load(folder / "model.safetensors")
         assert index.codes(index.ids) == learned.encode(data.base)
+        assert isinstance(learned, NeighbourHashing)
+        assert "model.safetensors   what neighbour hashing learned" in printed
 
 
 def test_a_second_run_takes_the_place_of_the_first(made):

@@ -194,7 +194,7 @@ def _print_next_steps(made: Reproduction, seconds: float) -> None:
         f"\nMade in {seconds:,.0f} s, in {folder}:\n"
         "   report.html         a verdict, tables, recall curves, pictures; open it in a browser\n"
         "   index               codes and vectors on disk, for Index.open and the command line\n"
-        "   model.safetensors   what Auto-JacoBin learned, for autojacobin.load\n"
+        "   model.safetensors   what neighbour hashing learned, for autojacobin.load\n"
         "   tables, figures     the same as files\n"
         "\nTo try next:"
     )

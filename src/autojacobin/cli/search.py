@@ -183,8 +183,9 @@ def evaluate(
     n, retrieved = ids.shape
     # An index retrieves few points, and m-recall, an average over their numbers, could then not come near 1.
     averaged = [] if path.is_dir() else [f"m-recall@{retrieved}"]
-    usual = {k: [f"recall@{min(k, retrieved)}", *([f"recall@{retrieved}"] * (k < retrieved)), *averaged] for k in ks}
-    results = {k: measured(ids, true, measures or usual[k], k) for k in ks}
+    deep = [f"recall@{retrieved}"] if min(ks) < retrieved else []
+    names = {k: measures or [f"recall@{min(k, retrieved)}", *deep, *averaged] for k in ks}
+    results = {k: measured(ids, true, names[k], k) for k in ks}
     if console.output.as_json:
         means = {
             k: {name: {"mean": value.mean, "standard_error": value.standard_error} for name, value in row.items()}
@@ -194,12 +195,9 @@ def evaluate(
         return
     described = ", ".join(f"{name} {console.as_text(value)}" for name, value in about.items() if value is not None)
     typer.echo(f"{count_of(n, 'query', 'queries')}, {retrieved:,} retrieved; {described}")
-    at_depth = [f"recall@{retrieved}"] if min(ks) < retrieved else []
-    titles = measures or ["recall@k", *at_depth, *averaged]
-    table = console.table_of("k", *titles)
+    table = console.table_of("k", *(measures or ["recall@k", *deep, *averaged]))
     for k, row in results.items():
-        names = measures or [f"recall@{min(k, retrieved)}", *titles[1:]]
-        table.add_row(str(k), *(str(row[name]) for name in names))
+        table.add_row(str(k), *(str(row[name]) for name in names[k]))
     console.print_table(table)
 
 
