@@ -31,14 +31,16 @@ def unlimited(tree):
                     yield "Popen", node.lineno  # waits at the end of the block, also after an error
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        name, whole = node.func.attr, ast.unparse(node)
+        name = node.func.attr
         if name in ENDLESS and not node.args and not node.keywords:
             yield name, node.lineno
-        elif name in WITH_LIMIT and re.match(r"(subprocess|http\.client|socket|urllib\.request)\.", whole):
-            if "timeout" not in {keyword.arg for keyword in node.keywords}:
+        elif name in WITH_LIMIT | {"wait", "waitpid"}:
+            whole = ast.unparse(node)
+            if name in WITH_LIMIT and re.match(r"(subprocess|http\.client|socket|urllib\.request)\.", whole):
+                if "timeout" not in {keyword.arg for keyword in node.keywords}:
+                    yield name, node.lineno
+            elif re.match(r"os\.waitpid\(.*, 0\)|asyncio\.run\((?!asyncio\.wait_for)|os\.wait\(", whole):
                 yield name, node.lineno
-        elif re.match(r"os\.waitpid\(.*, 0\)|asyncio\.run\((?!asyncio\.wait_for)|os\.wait\(", whole):
-            yield name, node.lineno
 
 
 def test_every_wait_of_the_tests_has_a_limit():

@@ -1,7 +1,6 @@
 """Bytes of either bit order in the engines that store bytes: what others read and write there."""
 
 import faiss
-import lancedb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -50,6 +49,8 @@ def test_an_order_that_there_is_not(name, tmp_path):
 
 
 def test_a_table_that_another_program_wrote_to_lancedb(tmp_path):
+    import lancedb  # which takes seconds, in the process only that runs this test
+
     bits = np.random.default_rng(0).integers(0, 2, (30, 64), dtype=np.uint8)
     packed = np.packbits(bits, axis=1)  # as sentence-transformers packs them
     column = pa.FixedSizeListArray.from_arrays(pa.array(packed.ravel()), 8)

@@ -3,7 +3,6 @@
 import sys
 from functools import partial
 
-import lancedb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -25,6 +24,12 @@ from tests.engines.printed import printed
 
 def open_engine(location, n_bits, n_features=None):
     return LanceDB(location, "codes", n_bits, n_features)
+
+
+def database(folder):
+    import lancedb  # which takes seconds, in the process only that runs these tests
+
+    return lancedb.connect(folder)
 
 
 class TestLanceDB(ConformanceWithVectors):
@@ -90,7 +95,7 @@ def test_other_programs_read_the_bits_as_documented(tmp_path):
     codes, vectors = clustered(5, 20, 0), whole_vectors(5, 1)
     with LanceDB(tmp_path, "codes", 20, 5) as engine:
         engine.write(codes, range(5), vectors)
-    table = lancedb.connect(tmp_path).open_table("codes").to_arrow().sort_by("id")
+    table = database(tmp_path).open_table("codes").to_arrow().sort_by("id")
     bits = np.unpackbits(np.array(table["code"].to_pylist(), dtype=np.uint8), axis=1, bitorder="little")
     np.testing.assert_array_equal(bits[:, :20], codes.to_bits())
     assert not bits[:, 20:].any()
@@ -114,7 +119,7 @@ def test_a_table_stays_the_same_when_lancedb_tidies_it_up(tmp_path):
         for start in range(0, 60, 10):
             engine.write(codes[start : start + 10], ids[start : start + 10])
         engine.delete(ids[:7])
-        lancedb.connect(tmp_path).open_table("codes").optimize()
+        database(tmp_path).open_table("codes").optimize()
         assert_same(engine.search(codes[:4], 53), nearest(codes[:4], codes[7:], ids[7:], 53))
     with pytest.raises(DataError, match="for codes of 61 bits in .*, expected .* for codes of 64 bits in .*; open it"):
         LanceDB(tmp_path, "codes", 64)
@@ -146,18 +151,18 @@ def test_more_ids_than_one_request_names(tmp_path):
 )
 def test_a_foreign_table_is_refused_and_left_alone(tmp_path, columns):
     schema = pa.schema(list(columns.items()))
-    lancedb.connect(tmp_path).create_table("codes", schema=schema)
+    database(tmp_path).create_table("codes", schema=schema)
     for n_features in (None, 5):
         with pytest.raises(DataError, match="the table 'codes' of LanceDB at .* has another layout, got "):
             LanceDB(tmp_path, "codes", 64, n_features)
-    assert lancedb.connect(tmp_path).open_table("codes").schema == schema
+    assert database(tmp_path).open_table("codes").schema == schema
 
 
 def test_a_table_with_these_columns_made_by_others_is_taken(tmp_path):
     schema = pa.schema({"id": pa.int64(), "code": pa.list_(pa.uint8(), 8)})
     codes = clustered(3, 64, 0)
     rows = [{"id": row, "code": code.tolist()} for row, code in enumerate(codes.packed)]
-    lancedb.connect(tmp_path).create_table("codes", data=rows, schema=schema)
+    database(tmp_path).create_table("codes", data=rows, schema=schema)
     with LanceDB(tmp_path, "codes", 64) as engine:
         assert engine.read([0, 1, 2]) == codes
         engine.write(codes[:1], [7])

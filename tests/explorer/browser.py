@@ -75,9 +75,11 @@ def chromium():
 
 
 @contextmanager
-def watched(browser, start, **options):
+def watched(browser, start):
     """A page on which nothing may go wrong, and that may ask for nothing but what begins with ``start``."""
-    page = browser.new_page(**{"viewport": {"width": 1440, "height": 900}, **options})
+    # a profile of its own for each page would take longer than the page
+    profile = browser.contexts[0] if browser.contexts else browser.new_context(viewport={"width": 1440, "height": 900})
+    page = profile.new_page()
     page.set_default_timeout(30_000)  # on a busy machine too
     wrong, asked = [], []
     page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)

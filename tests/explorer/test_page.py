@@ -319,6 +319,7 @@ def test_a_theme_that_is_chosen_stays(page):
     assert is_dark(page)
     page.click("#theme")
     assert not is_dark(page)
+    page.evaluate("localStorage.clear()")  # for other pages
 
 
 def is_dark(page):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autojacobin import StorageError
-from autojacobin.figures import METHOD_STYLES, draw_alpha, draw_network, draw_proof, draw_recall, save
+from autojacobin.figures import METHOD_STYLES, draw_alpha, draw_proof, draw_recall, save
 from tests.figures.looking import curve
 
 PROGRAM = """
@@ -87,7 +87,6 @@ def test_threads_write_what_one_thread_writes(tmp_path):
 
     before = dict(rcParams)
     makers = {
-        "architecture": draw_network,
         "recall": lambda: draw_recall({"ITQ": curve(1), "LSH": curve(2)}),
         "alpha": lambda: draw_alpha({64: {0.1: 0.5}}, {64: 0.4}),
     }
@@ -98,7 +97,7 @@ def test_threads_write_what_one_thread_writes(tmp_path):
 
     for name in makers:
         write(("alone", name))
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, [("together", name) for name in makers]))
     for path in (tmp_path / "alone").iterdir():
         assert path.read_bytes() == (tmp_path / "together" / path.name).read_bytes(), path.name

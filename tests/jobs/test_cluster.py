@@ -196,6 +196,7 @@ def test_a_worker_killed_in_the_middle_of_a_build_changes_nothing(
     same_as_single(with_a_kill(cluster, address, build), single, X[5:15], cluster)
 
 
+@pytest.mark.rare
 def test_a_worker_killed_in_the_middle_of_a_tree_of_answers_changes_nothing(cluster, address, X, pattern):
     truth = with_a_kill(cluster, address, lambda _: true_neighbours(pattern, X[:50], 20, cluster, rows_per_chunk=1))
     assert np.array_equal(truth, ground_truth(X, X[:50], 20))

@@ -9,16 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.search import rerank
-from autojacobin.search.euclidean import _numbers, squared_distances
+from autojacobin.search.euclidean import squared_distances
 from autojacobin.search.kernels import l2 as kernels
 from tests.search.candidates import by_sorting, drawn
 
 estimate_rows = numba.njit(kernels.estimate_rows)  # otherwise compiled as a part of other kernels only
-
-
-@numba.njit
-def measure(query, vectors, rows, squared, nearest):
-    kernels.measure(query, vectors, rows, squared, nearest)
 
 
 def all_measured(queries, candidates, vectors, k):
@@ -65,10 +60,10 @@ def test_estimates_leave_hardly_more_than_is_wanted(dtype, query_dtype):
     vectors = (rng.normal(size=(2000, 96)) * 20 + 100).astype(dtype)
     queries = (rng.normal(size=(30, 96)) * 20 + 100).astype(query_dtype)
     candidates = drawn(rng, 2000, 500, 30)
-    undecided = candidates.copy()
-    for query, rows in zip(queries, undecided, strict=True):
-        nearest = np.empty((1, 10)), np.empty((1, 10), dtype=np.int64)
-        measure(query[None].astype(np.float64), _numbers(vectors), rows[None], np.full((1, 500), np.inf), nearest)
+    squared, exact = np.full((2, *candidates.shape), np.inf)
+    squared_distances(queries, vectors, candidates, squared, 10)
+    squared_distances(queries, vectors, candidates, exact)
+    undecided = np.where(squared == exact, candidates, -1)
     assert np.all((undecided >= 0).sum(axis=1) <= 20)
     distances, ids = rerank(queries, candidates, vectors, 10)
     expected, expected_ids = by_sorting(queries, candidates, vectors, 10)
@@ -123,8 +118,8 @@ def test_distances_at_the_end_of_float32_are_measured_well():
 def test_queries_between_the_numbers_of_float32_are_measured_from_where_they_are():
     rng = np.random.default_rng(0)
     vectors = (1000 + 1e-3 * rng.normal(size=(9000, 3))).astype(np.float32)  # some ten steps of float32 apart
-    queries = 1000 + 1e-3 * rng.normal(size=(100, 3))
-    candidates = drawn(rng, 9000, 2000, 100)
+    queries = 1000 + 1e-3 * rng.normal(size=(10, 3))
+    candidates = drawn(rng, 9000, 2000, 10)
     distances, ids = rerank(queries, candidates, vectors, 20)
     expected, expected_ids = by_sorting(queries, candidates, vectors, 20)
     assert np.allclose(distances, expected, rtol=1e-12, atol=0)

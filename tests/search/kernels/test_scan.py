@@ -12,7 +12,8 @@ from autojacobin.search.kernels import scan
 from autojacobin.search.kernels.bitslice import slice_queries
 from autojacobin.search.tiles import Tiles
 
-N = 2048 * 40 + 77  # enough tiles for a sample, and a last one that is not full
+N = 2048 * 20 + 77  # enough tiles for a sample, and a last one that is not full
+LARGE = 2 * N  # enough for a larger sample
 
 
 def projections(n, n_bits, seed):
@@ -43,7 +44,11 @@ def by_sorting(base, values, weighted, k, allowed=None):
 
 @pytest.fixture(scope="module")
 def bases():
-    return {n_bits: Tiles.from_codes(Codes.from_bits(projections(N, n_bits, 0) >= 0)) for n_bits in (40, 130)}
+    return {n_bits: base_of(N, n_bits) for n_bits in (40, 130)}
+
+
+def base_of(n, n_bits, seed=0):
+    return Tiles.from_codes(Codes.from_bits(projections(n, n_bits, seed) >= 0))
 
 
 def check(base, values, weighted, k, allowed=None):
@@ -66,7 +71,7 @@ def test_the_nearest_are_found_in_order_and_in_any_order(bases, n_bits, weighted
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n", [100, 2048 * 5 + 1, 2048 * 17])
 def test_small_bases(weighted, n):
-    base = Tiles.from_codes(Codes.from_bits(projections(n, 40, 4) >= 0))
+    base = base_of(n, 40, 4)
     for k in (1, 90, min(n, 1500)):
         check(base, projections(140, 40, 5), weighted, k)
 
@@ -120,26 +125,26 @@ def radius_estimates(base, queries, allowed, k):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_bits", [40, 130])
 @pytest.mark.parametrize(("k", "wanted", "chunks"), [(300, 10**6, 16), (300, 1, 32), (3000, 10**6, 16)])
-def test_the_estimate_is_the_distance_of_a_rank_in_a_sample(bases, n_bits, weighted, k, wanted, chunks, monkeypatch):
-    base = bases[n_bits]
+def test_the_estimate_is_the_distance_of_a_rank_in_a_sample(n_bits, weighted, k, wanted, chunks, monkeypatch):
+    base = base_of(LARGE, n_bits)
     values = projections(33, n_bits, 7)
-    dead = np.packbits(np.random.default_rng(0).random(N) < 0.3, bitorder="little")
+    dead = np.packbits(np.random.default_rng(0).random(LARGE) < 0.3, bitorder="little")
     monkeypatch.setattr(scan, "_capacity", lambda k: 2 * wanted)
     radii = radius_estimates(base, prepared(values, weighted), ~dead, k)
-    whole = N // 512
+    whole = LARGE // 512
     sample = (512 * (np.arange(chunks) * whole // chunks)[:, None] + np.arange(512)).ravel()
-    sample = sample[np.unpackbits(dead, count=N, bitorder="little")[sample] == 0]
+    sample = sample[np.unpackbits(dead, count=LARGE, bitorder="little")[sample] == 0]
     bits = base.take(sample).to_bits().astype(bool)
     weights = np.rint(np.abs(values) / (np.abs(values).max(axis=1) / 15)[:, None]) if weighted else np.ones_like(values)
     gaps = ((values >= 0)[:, None] != bits[None]) * weights[:, None]
-    share = k * 512 * chunks / N
+    share = k * 512 * chunks / LARGE
     rank = int(share + 3 * share**0.5 + 4)
     assert np.array_equal(radii, np.sort(gaps.sum(axis=2), axis=1)[:, rank - 1] + 1)
 
 
 @pytest.mark.parametrize("n", [1, 511, 512 * 3, 512 * 15 + 511])
 def test_in_a_small_base_all_codes_are_within_the_radius(n):
-    base = Tiles.from_codes(Codes.from_bits(projections(n, 40, 4) >= 0))
+    base = base_of(n, 40, 4)
     assert np.all(radius_estimates(base, prepared(projections(33, 40, 5), False), scan.ALL_ALLOWED, 1) == 41)
     bitmap = scan._allowed_words(base.words, n, scan.ALL_ALLOWED)
     assert np.bitwise_count(bitmap).sum() == n
