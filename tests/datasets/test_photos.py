@@ -142,7 +142,8 @@ def test_another_version_of_opencv_has_a_folder_of_its_own(arrays, in_cache, mon
     assert len(small["queries"]) == 30
     folders = sorted(in_cache.glob("prepared/photos-*"))
     assert len(folders) == 2
-    versions = {json.loads((folder / "photos.json").read_text())["versions"]["opencv"] for folder in folders}
+    recipes = [json.loads((folder / "prepared.json").read_text())["recipe"] for folder in folders]
+    versions = {json.loads(recipe)["versions"]["opencv"] for recipe in recipes}
     assert "4.9.0" in versions
     for folder in folders:
         if len(np.load(folder / "queries.npy")) == 30:

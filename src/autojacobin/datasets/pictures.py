@@ -226,13 +226,8 @@ PHOTOS = Recipe(
 
 def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]:
     """Give the arrays of the set ``photos`` by their names, built into the cache folder the first time."""
-    about = json.dumps({"recipe": asdict(PHOTOS), "versions": _versions()}, indent=1)
-
-    def fill(folder: Path) -> None:
-        build_photos(folder, progress, recipe=PHOTOS)
-        (folder / "photos.json").write_text(about + "\n", encoding="utf-8")
-
-    return open_prepared("photos", (), about, fill)
+    about = {"photos": asdict(PHOTOS), "versions": _versions()}
+    return open_prepared("photos", (), json.dumps(about), lambda folder: build_photos(folder, progress, recipe=PHOTOS))
 
 
 def build_photos(folder: Path, progress: Progress | None = None, *, recipe: Recipe = PHOTOS) -> None:

@@ -52,7 +52,8 @@ def open_prepared(name: str, sources: Sequence[Path], recipe: str, fill: Callabl
         with contextlib.suppress(FileExistsError), whole_folder(folder, _REMEDY) as building:
             fill(building)
             rows = {path.stem: len(map_npy(path)) for path in sorted(building.glob("*.npy"))}
-            (building / _RECORD).write_text(json.dumps({"rows": rows}) + "\n", encoding="utf-8")
+            record = json.dumps({"rows": rows, "recipe": recipe}) + "\n"
+            (building / _RECORD).write_text(record, encoding="utf-8")
     return _map_arrays(folder)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.files import atomic_writer
-from autojacobin.core.parallel import Progress, slices
+from autojacobin.core.parallel import Progress
 from autojacobin.datasets.formats.source import as_path, clear_read_errors
 from autojacobin.engines.contract import Engine, Floats, Hits, Ids
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError, import_extra, reason_of
@@ -28,7 +28,6 @@ _OPTIONS: dict[str, dict[str, tuple[int, int | None]]] = {
     "ivf": {"nlist": (1, None), "nprobe": (1, None)},
     "hnsw": {"M": (2, _MOST_LINKS), "ef_construction": (1, _MOST_IN_VIEW), "ef_search": (1, _MOST_IN_VIEW)},
 }
-_ROWS_PER_BLOCK = 2**16
 _TRAINING_CODES_PER_LIST = 64
 
 
@@ -80,16 +79,17 @@ def to_faiss(
     """
     faiss = _faiss_package()
     chosen = _as_options(kind, options)
-    n, width = _n_and_width(source)
+    origin = _as_index(source)
+    bits = 8 * -(-int(origin.hasher.n_bits) // 8)
     if kind == "ivf":
-        index = _inverted_lists(faiss, source, n, width, chosen, bitorder)
+        index = _inverted_lists(faiss, origin, bits, chosen, bitorder)
     else:
-        inner = faiss.IndexBinaryFlat(8 * width) if kind == "flat" else _graph(faiss, width, chosen)
+        inner = faiss.IndexBinaryFlat(bits) if kind == "flat" else _graph(faiss, bits, chosen)
         index = faiss.IndexBinaryIDMap2(inner)
-    for ids, codes in _parts(source):
+    for ids, codes in _parts(origin):
         index.add_with_ids(codes.to_packed(bitorder), ids)
         if progress is not None:
-            progress("adding codes", int(index.ntotal), n)
+            progress("adding codes", int(index.ntotal), len(origin))
     return index
 
 
@@ -109,8 +109,8 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
         NeighbourHashing, AutoBin and its variants, or AutoJacoBin. For a hasher that was trained for the cosine, the
         index also divides vectors by their lengths; one for inner products is refused.
     source : Index or Codes, optional
-        Codes to fill the index with, made by this hasher. For an ``Index`` the result is wrapped into an
-        ``IndexIDMap2`` with its ids.
+        Codes to fill the index with, made by this hasher. The result is then wrapped into an ``IndexIDMap2`` with
+        their ids.
     """
     faiss = _faiss_package()
     transform = _as_transform(faiss, hasher)
@@ -120,20 +120,17 @@ def hasher_to_faiss(hasher: Hasher, source: Index | Codes | None = None) -> Any:
         index.prepend_transform(faiss.NormalizationTransform(transform.d_in))
     if source is None:
         return index
-    _n_and_width(source)
-    n_bits = source.n_bits if isinstance(source, Codes) else int(source.hasher.n_bits)
+    origin = _as_index(source)
+    n_bits = int(origin.hasher.n_bits)
     if n_bits != transform.d_out:
         raise DataError(f"the hasher has {transform.d_out} bits, got codes of {n_bits}; pass codes that it made")
-    named = faiss.IndexIDMap2(index) if isinstance(source, Index) else None  # it wraps only an empty index
-    all_ids = []
-    for ids, codes in _parts(source):
+    named = faiss.IndexIDMap2(index)  # it wraps only an empty index
+    all_ids = [np.empty(0, dtype=np.int64)]
+    for ids, codes in _parts(origin):
         signs.add_sa_codes(codes.packed)
         all_ids.append(ids)
-    index.ntotal = signs.ntotal
-    if named is None:
-        return index
-    faiss.copy_array_to_vector(np.concatenate([np.empty(0, dtype=np.int64), *all_ids]), named.id_map)
-    named.ntotal = signs.ntotal
+    faiss.copy_array_to_vector(np.concatenate(all_ids), named.id_map)
+    index.ntotal = named.ntotal = signs.ntotal
     named.construct_rev_map()
     return named
 
@@ -297,45 +294,35 @@ def _as_transform(faiss: Any, hasher: Any) -> Any:
     return transform
 
 
-def _inverted_lists(
-    faiss: Any, source: Index | Codes, n: int, width: int, chosen: dict[str, int], bitorder: BitOrder
-) -> Any:
+def _inverted_lists(faiss: Any, source: Index, bits: int, chosen: dict[str, int], bitorder: BitOrder) -> Any:
+    n = len(source)
     nlist = chosen.get("nlist", max(1, round(n**0.5)))
     if n < nlist:
         raise DataError(f"{nlist} lists need at least as many codes to be learned from, got {n}; use kind='flat'")
-    index = faiss.index_binary_factory(8 * width, f"BIVF{nlist}")
+    index = faiss.index_binary_factory(bits, f"BIVF{nlist}")
     index.cp.min_points_per_centroid = 1  # FAISS would print a warning otherwise
     index.nprobe = min(nlist, chosen.get("nprobe", max(1, nlist // 16)))
     rows = np.linspace(0, n - 1, min(n, _TRAINING_CODES_PER_LIST * nlist)).astype(np.int64)
-    sample = source[rows].to_device("cpu") if isinstance(source, Codes) else source.codes(source.ids[rows])
-    index.train(sample.to_packed(bitorder))
+    index.train(source.codes(source.ids[rows]).to_packed(bitorder))
     return index
 
 
-def _graph(faiss: Any, width: int, chosen: dict[str, int]) -> Any:
-    index = faiss.IndexBinaryHNSW(8 * width, chosen.get("M", 32))
+def _graph(faiss: Any, bits: int, chosen: dict[str, int]) -> Any:
+    index = faiss.IndexBinaryHNSW(bits, chosen.get("M", 32))
     index.hnsw.efConstruction = chosen.get("ef_construction", 40)
     index.hnsw.efSearch = chosen.get("ef_search", 64)
     return index
 
 
-def _n_and_width(source: Any) -> tuple[int, int]:
-    """Number of codes, and bytes of one."""
-    if isinstance(source, Codes):
-        return len(source), source.packed.shape[1]
-    if isinstance(source, Index):
-        return len(source), -(-int(source.hasher.n_bits) // 8)
-    raise DataTypeError(f"an Index or Codes are needed, got {type(source).__name__}; use hasher.encode(X)")
+def _as_index(source: Any) -> Index:
+    if not isinstance(source, Index | Codes):
+        raise DataTypeError(f"an Index or Codes are needed, got {type(source).__name__}; use hasher.encode(X)")
+    return source if isinstance(source, Index) else Index.from_codes(source)
 
 
-def _parts(source: Index | Codes) -> Iterator[tuple[Ids, Codes]]:
+def _parts(source: Index) -> Iterator[tuple[Ids, Codes]]:
     """Blocks of ids and codes. FAISS takes integers alone, so an index with names gives places in ``index.ids``."""
-    if isinstance(source, Index):
-        row = 0
-        for part in source.parts():
-            yield part.ids if part.names is None else np.arange(row, row + len(part.ids)), part.codes
-            row += len(part.ids)
-        return
-    for block in slices(len(source), _ROWS_PER_BLOCK):
-        codes = source[block].to_device("cpu")
-        yield np.arange(block.start, block.start + len(codes), dtype=np.int64), codes
+    row = 0
+    for part in source.parts():
+        yield part.ids if part.names is None else np.arange(row, row + len(part.ids)), part.codes
+        row += len(part.ids)

@@ -12,14 +12,12 @@ import numpy as np
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.addresses import redacted_address, redacted_message
-from autojacobin.core.parallel import slices
 from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, as_address, check_name
 from autojacobin.errors import DataError, import_extra, shortened
 from autojacobin.search.arguments import as_count
 
 _BIT_ORDERS = {"little": "least significant first in a byte", "big": "most significant first in a byte"}
 _LONGEST_REASON = 300
-_IDS_PER_REQUEST = 10_000
 _MOST_PROBES = 2**31 - 1
 
 
@@ -119,15 +117,9 @@ class LanceDB(Engine):
             self._table.delete(_among(ids))  # one statement, so that all or none are deleted
 
     def _fetch(self, ids: Ids, column: str) -> tuple[Any, Any]:
-        import pyarrow as pa
-
-        rows = []
-        for block in slices(len(ids), _IDS_PER_REQUEST):
-            wanted = ids[block]
-            with self._translated_errors("read"):
-                query = self._table.search().where(_among(wanted)).limit(len(wanted))
-                rows.append(query.select(list({"id", column})).to_arrow())
-        table = pa.concat_tables(rows)
+        with self._translated_errors("read"):
+            query = self._table.search().where(_among(ids)).limit(len(ids))
+            table = query.select(list({"id", column})).to_arrow()
         values = table[column].combine_chunks()
         return table["id"].to_numpy(), values if column == "id" else values.flatten().to_numpy().reshape(len(table), -1)
 
