@@ -121,7 +121,7 @@ def test_build_says_how_many_pictures_it_skipped(run, tmp_path, mine, monkeypatc
         (["info", "sift1m", "--data", "my data"], 1, "autojacobin data fetch sift1m --data 'my data', which"),
         (["fetch", "digit"], 1, "no data set is called 'digit'"),
         (["fetch", "nus-wide"], 1, "cannot be fetched by a program; put there Normalized_WT.dat"),
-        (["fetch", "mnist", "--data", "/dev/null/x"], 1, "cannot make the folder /dev/null/x/mnist"),
+        (["fetch", "mnist", "--data", "/dev/null/x"], 1, "in the folder /dev/null/x/mnist: not a directory"),
         (["build", "missing", "out"], 1, "missing"),
         (["build", "--descriptor", "surf", "in", "out"], 2, "surf"),
         (["fetch"], 2, "name"),

@@ -76,7 +76,7 @@ def test_what_is_here_can_be_asked_without_a_cache(monkeypatch):
     monkeypatch.setenv("AUTOJACOBIN_CACHE", "/dev/null/no")
     assert {name for name in CATALOGUE if is_here(name)} >= {"digits", "photos"}
     assert not is_here("gist1m")
-    with pytest.raises(StorageError, match="cannot make the folder /dev/null/no/sets/gist1m"):
+    with pytest.raises(StorageError, match="cannot keep the files of gist1m in the folder /dev/null/no/sets/gist1m"):
         fetch_set("gist1m")
 
 

@@ -24,7 +24,6 @@ from autojacobin.errors import DataError, FormatError, StorageError, import_extr
 _RETRIES, _TIMEOUT = 2, 30.0  # seconds
 _ERRNOS_OF_DAMAGE = (None, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR)
 _REMEDY = "check that the folder exists and has room, and try again"
-_DATA_VARIABLE = "AUTOJACOBIN_DATA"
 
 
 def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> VectorSet:
@@ -53,12 +52,11 @@ def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
         if files is None:
             raise StorageError(_missing(entry, folder))
         return READERS[entry.layout](entry, files)
-    data = data_folder(folder) if folder is not None or os.environ.get(_DATA_VARIABLE) else None
-    for path in [Path(text)] if data is None else [data / text, Path(text)]:
+    data = data_folder(folder)
+    for path in (data / text, Path(text)):
         if text and os.path.exists(path):  # unlike Path.exists, this takes any text
             return open_local(path)
-    where = "here" if data is None else f"here or in {data}"
-    raise DataError(f"{_unknown(text)}; nor is there such a file or folder {where}")
+    raise DataError(f"{_unknown(text)}; nor is there such a file or folder here or in {data}")
 
 
 def fetch_set(name: str, folder: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> VectorSet:
@@ -77,12 +75,10 @@ def fetch_set(name: str, folder: str | os.PathLike[str] | None = None, progress:
         entry, target = CATALOGUE[name], data_folder(folder) / name
         if not entry.files:
             raise DataError(_missing(entry, folder))
-        with clear_os_errors(f"make the folder {target}", "choose another one with --data or AUTOJACOBIN_DATA"):
+        advice = "make room there, check its permissions, or choose another one with --data or AUTOJACOBIN_DATA"
+        with clear_os_errors(f"keep the files of {name} in the folder {target}", advice):
             target.mkdir(parents=True, exist_ok=True)
-        for remote in entry.files:
-            with clear_os_errors(
-                f"read or keep {remote.name} in {target}", "check its permissions, or make room there"
-            ):
+            for remote in entry.files:
                 fetch_file(remote, target, progress)
         if not is_here(name, folder):
             raise FormatError(
@@ -104,10 +100,8 @@ def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """Give the folder that sets are kept in: ``folder``, or ``$AUTOJACOBIN_DATA``, or ``sets`` in the cache."""
-    chosen = os.fsdecode(folder) if folder is not None else os.environ.get(_DATA_VARIABLE, "")
-    if chosen:
-        return Path(chosen).expanduser()
-    return cache_path() / "sets"
+    chosen = os.fsdecode(folder) if folder is not None else os.environ.get("AUTOJACOBIN_DATA", "")
+    return Path(chosen).expanduser() if chosen else cache_path() / "sets"
 
 
 def _unknown(name: object) -> str:

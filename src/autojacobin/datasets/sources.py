@@ -77,9 +77,7 @@ class Entry:
     @property
     def kind(self) -> str:
         """How to get it: ``built in``, ``download`` or ``by hand``."""
-        if self.files:
-            return "download"
-        return "by hand" if self.by_hand else "built in"
+        return "download" if self.files else "by hand" if self.by_hand else "built in"
 
 
 def _entry(split: dict[str, int], files: Sequence[Any] = (), elsewhere: Sequence[str] = (), **fields: Any) -> Entry:

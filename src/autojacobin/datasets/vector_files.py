@@ -210,6 +210,6 @@ def _by_content(source: Source) -> Format:
     for name, magic in _MAGIC.items():
         if source.head(len(magic)) == magic:
             return FORMATS[name]
-    if any(source.content[at : at + 8].tobytes() == containers.HDF5_MAGIC for at in containers.HDF5_OFFSETS):
+    if containers.hdf5_head(source):
         return FORMATS["hdf5"]
     raise FormatError(f"{source.path} is in no known format, got {source.head(8)!r} at byte 0; {_EXPECTED}")

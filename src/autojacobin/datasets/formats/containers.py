@@ -15,8 +15,7 @@ from autojacobin.datasets.formats.matrices import Matrix, Vectors, chosen_part
 from autojacobin.datasets.formats.source import Source, clear_foreign_errors, damaged, spooled
 from autojacobin.errors import DataError, FormatError, import_extra
 
-HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-HDF5_OFFSETS = (0, 512, 1024, 2048)  # MATLAB puts 512 bytes of its own before it
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 PARQUET_MAGIC = b"PAR1"
 _DEFLATE, _SHUFFLE, _CHECKSUM, _LZF = 1, 2, 3, 32000  # filters of HDF5
 _BYTES_PER_READ = 2**20
@@ -79,14 +78,19 @@ def open_hdf5(source: Source, part: str | None) -> Vectors:
 def hdf5_file(source: Source) -> Any:
     """Open a file, unless it has a block of drivers: HDF5 reads as much as that claims, and few files have one."""
     h5py = import_extra("h5py", "data", "reading HDF5")
-    starts = (0, *(512 << doubled for doubled in range(50)))
-    heads = (source.content[start : start + 64].tobytes() for start in starts)  # empty beyond the end
-    head = next((head for head in heads if head.startswith(HDF5_MAGIC)), b"")
+    head = hdf5_head(source)
     if head[8:9] in (b"\0", b"\1"):  # later versions have no such block
         width = head[13]
         if head[24 + 4 * head[8] + 3 * width :][:width] != width * b"\xff" or width > 8:
             raise damaged(source.path, "HDF5", "a block of drivers in its head")
     return h5py.File(source.path, "r")
+
+
+def hdf5_head(source: Source) -> bytes:
+    """Find where HDF5 begins, which MATLAB puts 512 bytes of its own before; empty if it is another file."""
+    starts = (0, *(512 << doubled for doubled in range(50)))
+    heads = (source.content[start : start + 64].tobytes() for start in starts)  # empty beyond the end
+    return next((head for head in heads if head.startswith(_HDF5_MAGIC)), b"")
 
 
 def _opened_dataset(source: Source, file: Any, label: str) -> Vectors:
