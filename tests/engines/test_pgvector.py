@@ -214,7 +214,10 @@ def _plan(engine, statement, queries):
     [
         (lambda engine, codes: engine.search(codes, 1, ef_search=50), "ef_search is for approximate searches, got 50"),
         (lambda engine, codes: engine.search(codes, 1, approximate=True, ef_search=0), "integer from 1 to 1000"),
-        (lambda engine, codes: engine.search(codes, 9, approximate=True), "k must be an integer from 1 to 2"),
+        (
+            lambda engine, codes: [engine.create_index(), engine.search(codes, 9, approximate=True)],
+            "k must be an integer from 1 to 2",
+        ),
         (lambda engine, codes: engine.create_index(m=1), "m must be an integer from 2 to 100"),
         (
             lambda engine, codes: engine.create_index(m=30, ef_construction=50),

@@ -30,6 +30,7 @@ Hits = tuple[npt.NDArray[Any], Ids]
 """Distances and ids of the codes that were found."""
 
 Self = TypeVar("Self", bound="Engine")
+_MOST_HITS = 2**31 - 1  # what every engine takes as k, and more than it holds
 _ADDRESS = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^\s/?#@]*@)?(?:\[[0-9A-Fa-f:.]+\]|[\w.~%-]*)(?::[0-9]{0,5})?(?:[/?#]|$)"
 )
@@ -108,13 +109,10 @@ class Engine(ABC):
     def _count(self) -> int:
         """Number of codes."""
 
-    def _count_up_to(self, limit: int) -> int:  # noqa: ARG002
-        """Number of codes, or ``limit`` if there are more; an engine that counts slowly overrides this."""
-        return self._count()
-
     def _search_vectors(self, queries: Codes, vectors: Floats, k: int, candidates: int) -> Iterable[Hits]:
         """Re-rank the ``candidates`` nearest codes; an engine that can re-rank by itself overrides this."""
-        _, ids = self._stacked(self._search(queries, candidates, None), candidates)
+        depth = min(candidates, max(k, self._count()))
+        _, ids = self._stacked(self._search(queries, depth, None), depth)
         unique, places = np.unique(ids, return_inverse=True)
         distances, found = rerank(
             vectors, places.reshape(ids.shape), lambda some: self._values(unique[some], "vector", "re-ranked"), k
@@ -186,7 +184,6 @@ class Engine(ABC):
         number = as_candidates(candidates, wanted)
         if rows is None or not len(checked):
             return self._stacked([], wanted, np.float64)
-        number = min(number, self._count_up_to(number))
         return self._stacked(self._search_vectors(checked, rows, wanted, number), wanted, np.float64)
 
     def delete(self, ids: npt.ArrayLike) -> None:
@@ -245,8 +242,7 @@ class Engine(ABC):
 
     def _as_queries(self, queries: Any, k: SupportsIndex) -> tuple[Codes, int]:
         self._check_open()
-        checked, wanted = self._as_codes(queries, "queries"), as_count("k", k)
-        return checked, as_k(wanted, self._count_up_to(wanted), self._noun)
+        return self._as_codes(queries, "queries"), min(as_count("k", k), _MOST_HITS)
 
     def _as_codes(self, codes: Any, name: str) -> Codes:
         if not isinstance(codes, Codes):
@@ -301,9 +297,10 @@ class Engine(ABC):
         return self._stacked(hits, wanted)
 
     def _stacked(self, hits: Iterable[Hits], depth: int, dtype: Any = np.int32) -> Hits:
-        """Hits of several queries as two matrices; a StorageError if a query has fewer than ``depth``."""
+        """Hits of several queries as two matrices; an error if a query has fewer than ``depth``."""
         each = list(hits)
         if any(len(ids) != depth for _, ids in each):
+            as_k(depth, self._count(), self._noun)
             raise StorageError(f"{self._noun} gave fewer than the {depth} codes it holds; search again if it changes")
         distances = np.array([distances for distances, _ in each], dtype=dtype)
         ids = self._id_array([ids for _, ids in each])

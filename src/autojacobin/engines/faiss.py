@@ -208,7 +208,9 @@ class FaissEngine(Engine):
         self._changed = True
 
     def _search(self, queries: Codes, k: int, effort: int | None) -> Iterable[Hits]:  # noqa: ARG002
-        return zip(*self._index.search(queries.to_packed(self.bitorder), k), strict=True)
+        depth = min(k, self._count())
+        found = self._index.search(queries.to_packed(self.bitorder), max(1, depth))  # of an empty one, the id -1
+        return ((distances[:depth], ids[:depth]) for distances, ids in zip(*found, strict=True))
 
     def _delete(self, ids: Ids) -> None:
         self._index.remove_ids(ids)

@@ -199,10 +199,6 @@ class PgVector(Engine):
     def _count(self) -> int:
         return int(self._execute("SELECT count(*) FROM {table}").fetchone()[0])
 
-    def _count_up_to(self, limit: int) -> int:
-        count = "SELECT count(*) FROM (SELECT FROM {table} LIMIT %s) AS first"
-        return int(self._execute(count, (min(limit, 2**62),)).fetchone()[0])
-
     def _close(self) -> None:
         self._connection.close()
 
