@@ -57,6 +57,12 @@ def test_a_folder_in_any_format(tmp_path, vectors, truth, prefix):
     assert data.name == "mine"
 
 
+def test_the_folder_one_is_in_is_not_that_of_fetched_sets(tmp_path, monkeypatch):
+    (tmp_path / "cache" / "sets").mkdir(parents=True)
+    monkeypatch.chdir(write_set(tmp_path / "mine"))
+    check(load_set("."))
+
+
 def test_names_of_other_habits_and_patches(tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()

@@ -52,24 +52,18 @@ def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
         if files is None:
             raise StorageError(_missing(entry, folder))
         return READERS[entry.layout](entry, files)
-    data = data_folder(folder)
-    for path in (data / text, Path(text)):
+    chosen = [data_folder(folder)] if folder is not None or os.environ.get("AUTOJACOBIN_DATA") else []
+    for path in (*(data / text for data in chosen), Path(text)):
         if text and os.path.exists(path):  # unlike Path.exists, this takes any text
             return open_local(path)
-    raise DataError(f"{_unknown(text)}; nor is there such a file or folder here or in {data}")
+    places = " or ".join(["here", *(f"in {data}" for data in chosen)])
+    raise DataError(f"{_unknown(text)}; nor is there such a file or folder {places}")
 
 
 def fetch_set(name: str, folder: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> VectorSet:
     """Download a set of the catalogue into the data folder, unless it is there already, and load it.
 
-    Parameters
-    ----------
-    name : str
-        A name of the catalogue.
-    folder : path, optional
-        The data folder; by default that of :func:`data_folder`.
-    progress : callable, optional
-        Called as ``progress(stage, done, total)``, in bytes; ``total`` is 0 where it is not known.
+    ``progress`` is called as ``progress(stage, done, total)``, in bytes; ``total`` is 0 where it is not known.
     """
     if not is_here(name, folder):
         entry, target = CATALOGUE[name], data_folder(folder) / name

@@ -63,9 +63,7 @@ def build_set(
 ) -> BuiltSet:
     """Describe every picture of a folder and of the folders in it, and write the vectors as a set.
 
-    The set is a new folder with ``learn.npy``, ``base.npy`` and ``query.npy``; ``base_patches.npy`` and
-    ``query_patches.npy``, a small picture for each vector; ``pictures.csv``, which says where each vector comes from;
-    and ``build.json``, which says how the set was made. Pictures are shuffled, and each goes to one part: 40 % to
+    ``docs/descriptors.md`` lists the files of the set. Pictures are shuffled, and each goes to one part: 40 % to
     ``learn``, 55 % to ``base`` and 5 % to ``query``, and one to each at least. The vectors of a picture are
     consecutive. Memory does not grow with the number of pictures.
 

@@ -41,18 +41,15 @@ def to_faiss(
 ) -> Any:
     """Make a binary FAISS index with the codes and ids of an index, or with codes whose ids are their row numbers.
 
-    FAISS takes integers as ids. If those of the index are names, it gets their places in ``index.ids``.
-
-    ``flat`` is exact, up to the order of equal distances; the other two trade recall for speed. FAISS wants whole
-    bytes: a code of 20 bits becomes one of 24 with zeros at its end, which changes no distance.
+    FAISS takes integers as ids. If those of the index are names, it gets their places in ``index.ids``. FAISS wants
+    whole bytes: a code of 20 bits becomes one of 24 with zeros at its end, which changes no distance.
 
     Parameters
     ----------
     source : Index or Codes
-        An index is read in blocks.
     kind : {"flat", "ivf", "hnsw"}
-        An ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``, an ``IndexBinaryIVF``, or an ``IndexBinaryIDMap2`` of an
-        ``IndexBinaryHNSW``.
+        An ``IndexBinaryIDMap2`` of an ``IndexBinaryFlat``, which is exact up to the order of equal distances; an
+        ``IndexBinaryIVF``; or an ``IndexBinaryIDMap2`` of an ``IndexBinaryHNSW``.
     bitorder : {"little", "big"}
         Order of the bits in the stored bytes: least or most significant first. Queries need the same one.
     progress : callable, optional
@@ -65,8 +62,7 @@ def to_faiss(
     Returns
     -------
     faiss.IndexBinary
-        Search it with packed codes, ``index.search(codes.to_packed(bitorder), k)``; write it with
-        ``faiss.write_index_binary``.
+        Search it with packed codes, ``index.search(codes.to_packed(bitorder), k)``.
 
     Examples
     --------
@@ -153,19 +149,14 @@ class FaissEngine(Engine):
 
     FAISS works in memory. Changes are written to the file atomically by :meth:`save`, by :meth:`close` and at the end
     of a ``with`` block. A ``with`` block that ends in an error leaves the file as it was. Two processes that
-    change one file do not see each other's changes, and the last to save wins.
-
-    FAISS stores whole bytes and does not know the length of a code, so ``n_bits`` is given when a file is opened. It
-    stores no vectors with the codes.
+    change one file do not see each other's changes, and the last to save wins. FAISS stores no vectors with the codes.
 
     Parameters
     ----------
     path : path
         The file; if it does not exist yet, the first :meth:`save` makes it.
-    n_bits : int
-        Length of the codes.
-    bitorder : {"little", "big"}
-        Order of the bits in the bytes of the file, which does not record it: least or most significant first.
+    n_bits, bitorder
+        As in :class:`Engine`; the file records neither.
     """
 
     _noun: ClassVar[str] = "the FAISS index"

@@ -67,15 +67,13 @@ class PgVector(Engine):
         environment variables of libpq, such as ``PGPASSWORD``; an empty string takes all of them from there.
     table : str
         Name of the table, or a schema and a name with a dot between them. Capital letters count.
-    n_bits, n_features
+    n_bits, n_features, id_kind
         As in :class:`Engine`.
     vector_type : {"vector", "halfvec"}
         Single precision, or half precision in half the space.
     plain : bool
         Whether to do without pgvector: distances are ``bit_count(a # b)``, of PostgreSQL 14 or newer, and vectors are
         ``real[]``.
-    id_kind
-        As in :class:`Engine`.
     """
 
     _noun: ClassVar[str] = "the table"
