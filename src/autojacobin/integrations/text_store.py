@@ -100,11 +100,11 @@ class TextStore:
         self._recall = None if recall is None else as_recall(recall)
         self._lock = threading.Lock()
         self._schema = _schema(columns or {})
-        self._index: Index | None = None
+        self.index: Index | None = None  # before the first texts are added
         self._words: tuple[Any, Any] | None = None  # the ids, and BM25 of their texts, until these change
         if self._path is not None and (self._path / MANIFEST_NAME).exists():
-            self._index = Index.open(self._path)
-            self._adopt(self._index)
+            self.index = Index.open(self._path)
+            self._adopt(self.index)
 
     def _adopt(self, index: Index) -> None:
         """Check that an index holds texts, with codes as the hasher makes them, and take its columns."""
@@ -131,19 +131,12 @@ class TextStore:
         self._schema = schema
 
     @property
-    def index(self) -> Index | None:
-        """The index; None before the first texts are added."""
-        return self._index
-
-    @property
     def ids(self) -> list[str]:
         """The ids of all texts."""
-        return [] if self._index is None else list(self._index.ids)
+        return [] if self.index is None else list(self.index.ids)
 
     def __len__(self) -> int:
-        return 0 if self._index is None else len(self._index)
-
-    # Changes
+        return 0 if self.index is None else len(self.index)
 
     def add(
         self,
@@ -167,11 +160,11 @@ class TextStore:
         floats = _as_vectors(vectors)
         last = sorted({name: place for place, name in enumerate(names)}.values())
         with self._lock:
-            if self._index is None:
+            if self.index is None:
                 hasher = _fitted(self._hasher, _COSINE.prepare(floats))
                 make = Index if self._path is None else partial(Index.create, self._path)
-                self._index = make(hasher, partitions=self._partitions, metric=_COSINE)
-            index = self._index
+                self.index = make(hasher, partitions=self._partitions, metric=_COSINE)
+            index = self.index
         index.upsert(floats[last], [names[place] for place in last], table.take(last))
         self._words = None
         # after about √n small additions, so that neither they nor searches become slow
@@ -201,40 +194,36 @@ class TextStore:
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove the texts with these ids; ids that are not in the store do not matter."""
-        index = self._index
-        known = [] if index is None else _known(index, ids)
-        if index is not None and known:
-            index.remove(known)
+        if self.index is not None and (known := _known(self.index, ids)):
+            self.index.remove(known)
             self._words = None
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the store to a new or empty folder; with ``overwrite``, in place of the index that is there."""
-        if self._index is None:
+        if self.index is None:
             raise DataError(f"this store is empty and cannot be written to {os.fspath(path)}; add texts first")
-        self._index.save(path, overwrite=overwrite)
+        self.index.save(path, overwrite=overwrite)
 
     def close(self) -> None:
         """Close the files and release the lock; the store cannot be used afterwards."""
-        if self._index is not None:
-            self._index.close()
-
-    # Reading
+        if self.index is not None:
+            self.index.close()
 
     def get(self, ids: Sequence[str]) -> list[Text]:
         """Texts with these ids, in their order; ids that are not in the store are passed over."""
-        index = self._index
-        known = [] if index is None else _known(index, ids)
-        return [] if index is None or not known else _texts(known, index.get(known, [TEXT, METADATA]))
+        if self.index is None or not (known := _known(self.index, ids)):
+            return []
+        return _texts(known, self.index.get(known, [TEXT, METADATA]))
 
     def vectors(self, ids: Sequence[str]) -> npt.NDArray[Any]:
         """Vectors of some texts, all of which must be in the store, scaled to length 1."""
-        if self._index is None:
+        if self.index is None:
             raise DataError(f"this store is empty, got {len(ids)} ids to give vectors for; add texts first")
-        return self._index.vectors(ids)
+        return self.index.vectors(ids)
 
     def matching(self, filter: Filter) -> list[str]:
         """Ids of the texts for which a filter holds, as in :meth:`search`."""
-        index = self._index
+        index = self.index
         if index is None or not len(index):
             return []
         ids = index.ids
@@ -278,7 +267,7 @@ class TextStore:
             The text of each query. The first such search reads all texts. Needs the package bm25s.
         """
         floats = _as_vectors(queries)
-        index = self._index
+        index = self.index
         number = min(as_count("k", k), len(self))
         if index is None or not number:
             return [[] for _ in floats]
@@ -287,14 +276,17 @@ class TextStore:
             return self._fused(index, floats, words, number, filter, among)
         where, fields = (None, []) if filter is None or callable(filter) else self._condition(filter)
         if filter is not None and (callable(filter) or fields):
-            where, allowed = None, self.matching(filter)
-            among = allowed if among is None else list(set(allowed).intersection(among))
+            where, among = None, self._passing(filter, among)
         similarities, ids, table = index.search(
             floats, number, recall=self._recall, columns=[TEXT, METADATA], among=among, where=where
         )
         found = _texts(ids.ravel(), table, np.clip(similarities, -1, 1).ravel())
         rows = [found[start : start + number] for start in range(0, len(found), number)]
         return [[text for text in row if text.id is not None] for row in rows]
+
+    def _passing(self, filter: Filter, among: Sequence[str] | None) -> list[str]:
+        passing = self.matching(filter)
+        return passing if among is None else list(set(passing).intersection(among))
 
     def _fused(
         self, index: Index, queries: Any, words: Sequence[str], k: int, filter: Filter | None, among: Any
@@ -306,12 +298,12 @@ class TextStore:
             texts = [text or "" for text in index.get(ids, [TEXT])[TEXT].to_pylist()]
             model.index(_tokens(bm25s, texts), show_progress=False)
             self._words = ids, model
-        (ids, model), allowed = self._words, None
-        if filter is not None or among is not None:
-            passing = ids if filter is None else self.matching(filter)
-            allowed = set(ids if among is None else among).intersection(passing)
+        ids, model = self._words
+        if filter is not None:
+            among = self._passing(filter, among)
+        allowed = None if among is None else set(among)
         depth, found = max(2 * k, _RANKS_FUSED), []
-        nearest = TextStore.search(self, queries, depth, filter, among)
+        nearest = TextStore.search(self, queries, depth, among=among)
         for vector, near, tokens in zip(queries, nearest, _tokens(bm25s, words), strict=True):
             scores = model.get_scores(tokens)
             order = (place for place in np.argsort(-scores, kind="stable") if scores[place] > 0)

@@ -25,12 +25,6 @@ class Client(Calls):
         Seconds without a byte from the service after which a request fails.
     patience : float
         Seconds during which a request is sent again if the service is busy; with 0 it fails at once.
-
-    Examples
-    --------
-    >>> from autojacobin.service import Client
-    >>> with Client("http://127.0.0.1:8571") as client:  # doctest: +SKIP
-    ...     distances, ids = client.search(queries, k=10)
     """
 
     def _connect(self, parts: SplitResult, timeout: float) -> None:
@@ -80,13 +74,6 @@ class AsyncClient(Calls):
     """A client of a running service for asyncio; many requests can be under way at once. It needs httpx.
 
     The parameters and the methods are those of :class:`Client`; the methods are awaited.
-
-    Examples
-    --------
-    >>> from autojacobin.service import AsyncClient
-    >>> async def neighbours(queries):
-    ...     async with AsyncClient("http://127.0.0.1:8571") as client:
-    ...         return await client.search(queries, k=10)
     """
 
     def _connect(self, _: SplitResult, timeout: float) -> None:

@@ -1,8 +1,6 @@
 """The indexes of a service: found by name, replaced by new versions, and warmed up.
 
-A new version is opened and warmed up beside the one in use, then replaces it in one assignment. Searches that run at
-that time keep the old one, which is freed when the last of them ends. A write of the service itself changes the index
-in use, so that the next search sees it.
+A new version is opened and warmed up beside the one in use, which the searches that run then keep until they end.
 """
 
 from __future__ import annotations
@@ -50,33 +48,33 @@ class ServedIndex:
     def __init__(
         self, name: str, source: Index | str | os.PathLike[str], limits: Limits | None = None, device: str = "cpu"
     ) -> None:
-        self.name = name
+        self.name, self._source, self._device = name, source, device
         self._limits = limits or Limits()
-        self.refreshes = 0
-        self.failed_refreshes = 0
-        self._path: Path | None = None
-        self._seen: Any = None
+        self.refreshes = self.failed_refreshes = self._n_writes = 0
         self._reported: Any = ()
         self._writing = threading.Lock()
-        self._n_writes = 0
         self._warm_again = False
-        self._device = device
-        if isinstance(source, Index):
-            self.index = source if device == "cpu" else source.to(device)
-        else:
-            self._path = Path(source)
-            self._seen = _version_of(self._path)  # before the index is opened, so that no version is missed
-            self.index = self._opened()
+        self._seen = self._version()  # before the index is opened, so that no version is missed
+        self.index = self._opened()
 
     def _opened(self) -> Index:
-        assert self._path is not None
-        index = Index.open(self._path)
+        index = self._source if isinstance(self._source, Index) else Index.open(self._source)
         return index if self._device == "cpu" else index.to(self._device)
+
+    def _version(self) -> Any:
+        """Give what differs between versions of a folder, from the file status of its manifest; None without one."""
+        if isinstance(self._source, Index):
+            return None
+        try:
+            status = os.stat(os.path.join(self._source, MANIFEST_NAME))
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
     @contextmanager
     def writing(self) -> Iterator[Index]:
         """Give the index in use to a block that changes it, one at a time; in between, other processes can write."""
-        if self._path is not None and _version_of(self._path) != self._seen:
+        if self._version() != self._seen:
             self.refresh()  # the folder may be another one by now
         with self._writing:
             index = self.index
@@ -84,10 +82,9 @@ class ServedIndex:
                 yield index
                 self._n_writes += 1
                 self._warm_again = True
-                if self._path is not None:
-                    self._seen = _version_of(self._path)  # while the lock is held, so that it is this change
+                self._seen = self._version()  # while the lock is held, so that it is this change
             finally:
-                if self._path is not None:
+                if not isinstance(self._source, Index):
                     index.release()
 
     def warm(self, index: Index | None = None) -> None:
@@ -101,9 +98,7 @@ class ServedIndex:
         if self._warm_again:
             self._warm_again = False
             self.warm()
-        if self._path is None:
-            return False
-        version, n_writes = _version_of(self._path), self._n_writes
+        version, n_writes = self._version(), self._n_writes
         if version == self._seen:
             self._reported = ()
             return False
@@ -156,15 +151,6 @@ def named_paths(arguments: list[str]) -> dict[str, Path]:
             )
         found[name] = Path(path)
     return found
-
-
-def _version_of(path: Path) -> Any:
-    """Give what differs between versions of a folder, from the manifest's file status; None if there is no folder."""
-    try:
-        status = os.stat(path / MANIFEST_NAME)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def takes_codes(index: Index, distance: str | None) -> bool:
@@ -285,7 +271,7 @@ def _warm_up_reranking(index: Index) -> None:
     index.search(stored, 1, candidates=default_candidates(1))
     n = max(2, min(_ROWS_TO_LEARN_FROM, _NUMBERS_TO_LEARN_FROM // width))
     Index(index.hasher).add(_vectors(stored.dtype, n, width))  # learns, as this one will when it is written to
-    index.search(_queries(index, 1), 1)  # learns, if the index has not
+    index.search(_queries(index, 1), 1, recall=0.1)  # learns, if the index has not, and does not compare all vectors
 
 
 def _queries(index: Index, n: int, distance: str | None = None) -> npt.NDArray[Any]:
