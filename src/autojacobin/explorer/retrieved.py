@@ -41,22 +41,23 @@ class Retrieved:
         shown: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(len(queries))]
         for ids in self.ids.values():
             _, nearest = rerank(queries, ids, base, ids.shape[1])
-            for number, row in enumerate(nearest):
-                ranks = ranks_of(row, ids[number])
-                shown[number] += [row[ranks <= stop][:k] for stop in stops]
+            for pieces, row, before in zip(shown, nearest, ranks_in_list(ids, nearest, ids.shape[1]), strict=True):
+                pieces += [row[before < stop][:k] for stop in stops]
         return [np.unique(np.concatenate(pieces)) for pieces in shown]
 
     def record(self, place: int, query: Any, ids: npt.NDArray[np.int64]) -> dict[str, Any]:
         """Codes, ranks and distances of some points, for a query at a place on the wall, as the page wants them."""
-        codes, distances = self.codes[ids], {}
+        codes, distances, ranks = self.codes[ids], {}, {}
         for name, distance in distances_of(self.hasher).items():
+            before, found = ranks_in_list(self.ids[name][[place]], ids[None], len(ids))[0], self.ids[name].shape[1]
+            ranks[name] = np.where(before < found, before + 1, 0).tolist()
             nearest_first, order = distance.topk(distance.encode(self.hasher, query), codes, len(ids))
             distances[name] = short(nearest_first[0][np.argsort(order[0])])
         return {
             "query": _base64(self.hasher.encode(query)),
             "codes": _base64(codes),
             "weights": short(np.abs(self.hasher.project(query)[0])),
-            "ranks": {name: ranks_of(ids, found[place]).tolist() for name, found in self.ids.items()},
+            "ranks": ranks,
             "distances": distances,
         }
 
@@ -72,13 +73,6 @@ def retrieve(
         found[name] = np.stack([(before < stop).sum(axis=0) for stop in stops], axis=1)
         kept[name] = ids[wall]
     return Retrieved(hasher, codes, kept, found)
-
-
-def ranks_of(ids: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Give the ranks of ``ids`` in ``found``, from 1 on; 0 for an id that is not in it."""
-    order = np.argsort(found)
-    places = np.minimum(np.searchsorted(found, ids, sorter=order), len(found) - 1)
-    return np.where(found[order[places]] == ids, order[places] + 1, 0)
 
 
 def short(values: npt.NDArray[Any]) -> list[float]:

@@ -29,20 +29,6 @@ class SentenceIndex(TextStore):
     path, **options
         ``path``, ``hasher``, ``partitions``, ``recall`` and ``columns`` of
         :class:`~autojacobin.integrations.text_store.TextStore`.
-
-    Examples
-    --------
-    >>> from sklearn.feature_extraction.text import HashingVectorizer
-    >>> from autojacobin.integrations.sentence_transformers import SentenceIndex
-    >>> class Trigrams:
-    ...     def encode(self, texts):
-    ...         vectorizer = HashingVectorizer(n_features=256, analyzer="char_wb", ngram_range=(3, 3))
-    ...         return vectorizer.transform(texts).toarray()
-    >>> index = SentenceIndex(Trigrams())
-    >>> index.add(["the cat sleeps", "rain in the north", "cats and dogs"], ids=["a", "b", "c"])
-    ['a', 'b', 'c']
-    >>> [hit.text for hit in index.search("a sleeping cat", k=2)]
-    ['the cat sleeps', 'cats and dogs']
     """
 
     def __init__(

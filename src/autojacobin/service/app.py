@@ -18,7 +18,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from autojacobin.codes import Codes
 from autojacobin.index.index import Index
 from autojacobin.service import messages
 from autojacobin.service.access import Access, Limits, is_write_path
@@ -225,10 +224,11 @@ async def _neighbours(name: str, result: Result, *, raw: bool) -> Response:
 
 
 def _codes(name: str, result: Result, form: messages.EncodeOptions, *, raw: bool) -> Response:
-    packed = Codes(result.arrays[0], result.n_bits).to_packed(form.bitorder)
+    [codes] = result.arrays
+    packed = codes.to_packed(form.bitorder)
     if raw:
-        return _raw((len(packed), result.n_bits), packed)
-    return _json(messages.Encoded(name, result.generation, result.n_bits, [row.tobytes() for row in packed]))
+        return _raw((len(codes), codes.n_bits), packed)
+    return _json(messages.Encoded(name, result.generation, codes.n_bits, [row.tobytes() for row in packed]))
 
 
 def _raw(shape: tuple[int, ...], *arrays: npt.NDArray[Any]) -> Response:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -161,21 +162,18 @@ def run_batch(operations: Sequence[Operation], limits: Limits) -> list[Result | 
 
 
 def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]]) -> list[Result | Exception]:
-    """Give distances, ids and payload for each part of the rows, or the packed codes of each."""
+    """Give distances, ids and payload for each part of the rows, or the codes of each."""
     rows = np.concatenate(parts)
     if operation.options is None:
-        arrays, payload = (index.hasher.encode(index.metric.queries(rows)).packed,), None
+        arrays, payload, k = (index.hasher.encode(index.metric.queries(rows)),), None, 0
     else:
         found = index.search(rows, among=operation.among, **vars(operation.options))
-        arrays, payload = found[:2], None if operation.options.columns is None else found[2]
-    generation, n_bits, k = index.generation, int(index.hasher.n_bits), arrays[-1].shape[1]
+        arrays, payload, k = found[:2], None if operation.options.columns is None else found[2], operation.options.k
     results: list[Result | Exception] = []
-    start = 0
-    for part in parts:
-        stop = start + len(part)
+    for part, stop in zip(parts, accumulate(map(len, parts)), strict=True):
+        start = stop - len(part)
         columns = None if payload is None else payload[start * k : stop * k]
-        results.append(Result(generation, n_bits, tuple(array[start:stop] for array in arrays), columns))
-        start = stop
+        results.append(Result(index.generation, tuple(array[start:stop] for array in arrays), columns))
     return results
 
 

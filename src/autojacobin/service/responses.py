@@ -57,11 +57,10 @@ def invalid(detail: str) -> Problem:
 
 @dataclass(frozen=True)
 class Result:
-    """Arrays with a row for each vector, the state of the index, and an Arrow table of the neighbours' columns."""
+    """The state of an index, distances and ids or codes of each vector, and a table of the neighbours' columns."""
 
     generation: int | None
-    n_bits: int
-    arrays: tuple[npt.NDArray[Any], ...]
+    arrays: tuple[Any, ...]
     payload: Any = None
 
 
