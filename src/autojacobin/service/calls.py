@@ -61,7 +61,7 @@ class Calls:
         timeout: float = 30.0,
         patience: float = 0.0,
     ) -> None:
-        self._address, self._patience = address, patience
+        self._address, self._shown, self._patience = address, redacted_address(address), patience
         self._headers = {"Accept": "*/*"}
         if token is not None:
             Access(token)  # raises if no service can have this token
@@ -72,7 +72,7 @@ class Calls:
         except ValueError:  # for a port that is not a number, or brackets without an address
             wrong = True
         if wrong:
-            raise DataError(f"an address must look like http://127.0.0.1:8571, got {redacted_address(address)!r}")
+            raise DataError(f"an address must look like http://127.0.0.1:8571, got {self._shown!r}")
         self._connect(parts, timeout)
 
     def search(
@@ -202,20 +202,19 @@ class Calls:
 
     def _read(self, call: Call, status: int, headers: Any, content: bytes) -> Any:
         """Give the result of a call, or raise a ServiceError."""
-        if status != 200:
-            raise _refusal(status, content, self._address)
         try:
-            return call.read(content, headers)
+            if status == 200:
+                return call.read(content, headers)
+            problem = json.loads(content)
+            refusal = ServiceError(str(problem["detail"]), status, str(problem["type"]).rpartition(":")[2])
         except (ValueError, KeyError, TypeError):
-            shown = redacted_address(self._address)
-            raise ServiceError(
-                f"the response of {shown} is not one of an autojacobin service; check the address", 200
-            ) from None
+            detail = f"the response of {self._shown}, {status}, is not one of an autojacobin service; check the address"
+            raise ServiceError(detail, status) from None
+        raise refusal
 
     def _unreachable(self, reason: str) -> StorageError:
         return StorageError(
-            f"the service at {redacted_address(self._address)} cannot be reached: {reason}; "
-            "start it with: autojacobin serve INDEX"
+            f"the service at {self._shown} cannot be reached: {reason}; start it with: autojacobin serve INDEX"
         )
 
 
@@ -273,17 +272,6 @@ def _read_codes(content: bytes, headers: Any) -> Codes:
 def _shape(headers: Any) -> tuple[int, int]:
     rows, _, columns = headers.get(SHAPE, "").partition(",")
     return int(rows), int(columns)
-
-
-def _refusal(status: int, content: bytes, address: str) -> ServiceError:
-    try:
-        problem = json.loads(content)
-        kind = str(problem["type"]).rpartition(":")[2]
-        return ServiceError(str(problem["detail"]), status, kind)
-    except (ValueError, KeyError, TypeError):
-        return ServiceError(
-            f"{redacted_address(address)} answered {status} without a reason; is it a service of autojacobin?", status
-        )
 
 
 def _matrix(vectors: Any, codes: Any, bitorder: BitOrder | None) -> tuple[npt.NDArray[Any], BitOrder | None]:

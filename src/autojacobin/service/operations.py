@@ -46,11 +46,6 @@ class Options:
     where: str | None = None
     columns: tuple[str, ...] | None = None
 
-    @property
-    def chooses_candidates(self) -> bool:
-        """Whether a recall, given or by default, decides how many candidates there are."""
-        return self.rerank and self.candidates is None and self.probes is None
-
 
 @dataclass(frozen=True, eq=False)
 class Operation:
@@ -82,15 +77,15 @@ class Operation:
         if self.options is None:
             return self.n_vectors
         k, candidates = self.options.k, self.options.candidates
-        if candidates is None and self.options.rerank and not self.options.chooses_candidates:
+        if candidates is None and self.options.rerank and self.options.probes is not None:
             candidates = default_candidates(k)
         return self.n_vectors * (candidates or k)
 
     def within(self, index: Index, limits: Limits) -> Operation:
         """Give the operation; if it would take too much, refuse a given recall, and let the default one have less."""
         options = self.options
-        if options is None or not options.chooses_candidates:
-            return self  # what was asked for was counted when the request was read
+        if options is None or not options.rerank or options.candidates is not None or options.probes is not None:
+            return self  # no recall chooses the candidates, so they were counted when the request was read
         work, n = limits.work, len(index)
         if n * self.n_vectors <= work and n <= limits.candidates:
             return self

@@ -189,7 +189,10 @@ def warm_up(index: Index, max_queries: int) -> bool:
     ways: list[dict[str, Any]] = [{"k": 1, "rerank": False}, {"k": min(many, len(index)), "rerank": False}]
     for among in (None, places == 0, places % 2 == 0):  # one vector and half of them are filtered by other kernels
         ways.append({"k": 1, "candidates": many if kept else None, "among": among})
-    for n_queries in _query_counts(len(index), max_queries):
+    # one number of queries for each set of kernels; fewer for a large index, where many queries take minutes
+    collected = _COLLECTED_PER_CORE * usable_cores()
+    most = min(max_queries, max(collected, _COMPARISONS // len(index)))
+    for n_queries in sorted({1, *(n for n in (_SCANNED, _SLICED, collected) if n < most), most}):
         for distance in index.hasher.distances:
             for way in ways:
                 index.search(_queries(index, n_queries, distance), distance=distance, **way)
@@ -251,13 +254,6 @@ def _build(
 
 def _vectors(dtype: Any, n: int, width: int) -> npt.NDArray[Any]:
     return np.random.default_rng(0).integers(0, 100, size=(n, width)).astype(dtype)
-
-
-def _query_counts(n_vectors: int, max_queries: int) -> list[int]:
-    """Give one number of queries for each set of kernels; fewer for a large index, where many queries take minutes."""
-    collected = _COLLECTED_PER_CORE * usable_cores()
-    most = min(max_queries, max(collected, _COMPARISONS // n_vectors))
-    return sorted({1, *(n for n in (_SCANNED, _SLICED, collected) if n < most), most})
 
 
 def _warm_up_reranking(index: Index) -> None:
