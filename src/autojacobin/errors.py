@@ -45,13 +45,12 @@ class IndexLockedError(AutoJacobinError):
 
 
 class MissingExtraError(AutoJacobinError, ImportError):
-    """A package of an optional extra is not installed."""
+    """A package of an optional extra is not installed. Made of its name, the extra, and what needs the package."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs the package {package!r}, which is not installed; "
-            f"install it with: pip install 'autojacobin[{extra}]'"
-        )
+    def __str__(self) -> str:
+        package, extra, purpose = self.args
+        missing = f"{purpose} needs the package {package!r}, which is not installed"
+        return f"{missing}; install it with: pip install 'autojacobin[{extra}]'"
 
 
 def import_extra(module: str, extra: str, purpose: str, package: str = "") -> Any:

@@ -174,10 +174,8 @@ class _Rows:
         """Raise a DataError if a column cannot be compared with a literal."""
         if value is not None and not isinstance(value, _COMPARED_WITH.get(column.kind, ())):
             expected = {"nothing": "only is null for this type", "a float": "a number"}.get(column.kind, column.kind)
-            raise DataError(
-                f"{self.shown} compares the column {column.shown} with {shown_literal(value)}, expected {expected}; "
-                f"{shown_columns(self.table.schema)}"
-            )
+            wrong = f"compares the column {column.shown} with {shown_literal(value)}"
+            raise DataError(f"{self.shown} {wrong}, expected {expected}; {shown_columns(self.table.schema)}")
 
     def _multiple(self, column: _Values, value: Any) -> Fraction:
         """How many units a literal is."""

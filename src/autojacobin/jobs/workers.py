@@ -12,7 +12,7 @@ from typing import Any
 
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.parallel import Progress
-from autojacobin.errors import AutoJacobinError, DataError, MissingExtraError, StorageError, import_extra, reason_of
+from autojacobin.errors import AutoJacobinError, DataError, StorageError, import_extra, reason_of
 
 _LOCAL = re.compile(r"local:([1-9][0-9]{0,3})")
 # A host and a port only: Dask writes addresses to its logs, so an address with a password is refused.
@@ -112,7 +112,7 @@ class Workers:
 
     def _submit(self, function: Function, *arguments: Any) -> Any:
         # not pure: after a file has changed, the same call must not get its old result
-        return self.client.submit(_run, function, *arguments, pure=False, retries=_RETRIES)
+        return self.client.submit(function, *arguments, pure=False, retries=_RETRIES)
 
 
 def dask_setup(_: Any) -> None:
@@ -153,13 +153,6 @@ def _client(distributed: Any, address: str) -> Any:
 
 def _identity(value: Any) -> Any:
     return value
-
-
-def _run(function: Function, *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except MissingExtraError as error:
-        raise AutoJacobinError(str(error)) from None  # an error with three arguments cannot be unpickled
 
 
 def _error_of(future: Any, about: str) -> AutoJacobinError:
