@@ -164,17 +164,12 @@ def build_bundle(
     for place, pieces in enumerate(shown):
         some = np.unique(np.concatenate(pieces))
         [distances], [ids] = rerank(queries[place][None], some[None], data.base, len(some))
-        records.append(
-            {
-                "row": int(chosen[place]),
-                "ids": ids.tolist(),
-                "distances": short(distances),
-                "methods": by_length(partial(Retrieved.record, place=place, query=queries[[place]], ids=ids)),
-            }
-        )
+        record: dict[str, Any] = {"row": int(chosen[place]), "ids": ids.tolist(), "distances": short(distances)}
+        record["methods"] = by_length(partial(Retrieved.record, place=place, query=queries[[place]], ids=ids))
         if data.base_patches is not None and data.query_patches is not None:
             pictures.append(make_sprite(np.asarray(data.base_patches[ids])))
-            records[-1]["sprite"] = pictures[-1].layout
+            record["sprite"] = pictures[-1].layout
+        records.append(record)
     sheet = make_sprite(np.asarray(data.query_patches[chosen])) if pictures else None
     photographs = _add_photographs(about, records, data, chosen)
     about["sprite"] = None if sheet is None else {**sheet.layout, "ending": sheet.ending}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autojacobin.errors import DataError, IdExistsError, MissingExtraError, UnknownIdError
 from autojacobin.service.access import Access, is_write_path
-from autojacobin.service.responses import PROBLEM, SHAPE, Problem, invalid
+from autojacobin.service.responses import PROBLEM, SHAPE, Problem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -33,11 +33,7 @@ _HEADERS = (
     (b"cache-control", b"no-store"),
 )
 
-
-_PROBLEMS: dict[type[Exception], tuple[int, str]] = {
-    UnknownIdError: (404, "unknown-id"),
-    IdExistsError: (409, "id-exists"),
-}
+_PROBLEMS: dict[type, tuple[int, str]] = {UnknownIdError: (404, "unknown-id"), IdExistsError: (409, "id-exists")}
 
 
 def page_policy(script_hash: str = "") -> str:
@@ -79,7 +75,7 @@ class SecurityMiddleware:
             self._access.check(path, dict(scope["headers"]))
             await self._app(scope, receive, send_safely)
         except Problem as problem:
-            await (await _on_problem(None, problem))(scope, receive, send_safely)
+            await _response(problem)(scope, receive, send_safely)
         finally:
             if self._count is not None:
                 self._count(_endpoint(path), status, time.perf_counter() - start)
@@ -109,32 +105,28 @@ def problem_app(routes: Sequence[BaseRoute], *, hint: str, lifespan: Callable[[A
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
 
-    async def on_http_error(request: Request, error: Any) -> Response:
+    async def answer(request: Request, error: Any) -> Response:
         path = request.scope["path"][:80]
-        if error.status_code == 405:
+        if isinstance(error, HTTPException) and error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "another method")
             detail = f"{path} does not accept {request.method[:20]}, expected {allowed}; {hint}"
-            return await _on_problem(request, Problem(405, "method-not-allowed", detail, error.headers))
-        return await _on_problem(request, Problem(404, "not-found", f"there is nothing at {path!r}; {hint}"))
+            error = Problem(405, "method-not-allowed", detail, error.headers)
+        elif isinstance(error, HTTPException):
+            error = Problem(404, "not-found", f"there is nothing at {path!r}; {hint}")
+        elif isinstance(error, DataError | MissingExtraError):
+            error = Problem(*_PROBLEMS.get(type(error), (400, "invalid-request")), str(error))
+        elif not isinstance(error, Problem):  # Starlette raises it again, for the log
+            detail = "the service failed, and its log says why; try again, and report it if it happens again"
+            error = Problem(500, "internal", detail)
+        return _response(error)
 
-    handlers: Any = {Problem: _on_problem, HTTPException: on_http_error, Exception: _on_error}
-    handlers |= dict.fromkeys((DataError, MissingExtraError), _on_wrong_request)
+    handlers: Any = dict.fromkeys((Problem, HTTPException, DataError, MissingExtraError, Exception), answer)
     app = Starlette(routes=list(routes), exception_handlers=handlers, lifespan=lifespan)
     app.router.redirect_slashes = False  # to an address that a proxy before the service may not have
     return app
 
 
-async def _on_problem(_: Any, problem: Any) -> Response:
+def _response(problem: Problem) -> Response:
     from starlette.responses import Response
 
     return Response(problem.body(), problem.status, media_type=PROBLEM, headers=problem.headers)
-
-
-async def _on_wrong_request(request: Request, error: Exception) -> Response:
-    problem = Problem(*_PROBLEMS[type(error)], str(error)) if type(error) in _PROBLEMS else invalid(str(error))
-    return await _on_problem(request, problem)
-
-
-async def _on_error(request: Request, _: Exception) -> Response:  # Starlette raises it again, for the log
-    detail = "the service failed, and its log says why; try again, and report it if it happens again"
-    return await _on_problem(request, Problem(500, "internal", detail))
