@@ -149,7 +149,7 @@ def test_training_is_adam_on_the_straight_through_gradient():
     start = np.random.default_rng(2).normal(size=(6, 7))
     batches = draw_batches(X, np.arange(300), 150, 2, 4, np.random.RandomState(0))
     told, pairs = [], [Weights(0.2, 0.5), Weights(0.01, 3.0)]
-    found = train(Z, start, batches, pairs, 12, told.append)
+    found = train(Z, start, batches, pairs, 12, lambda done, total: told.append(done))
     assert found.shape == (2, 6, 7)
     for one, pair in zip(found, pairs, strict=True):
         assert np.allclose(one, plainly_trained(Z, start, batches, pair, 12), atol=1e-9)

@@ -158,7 +158,10 @@ def _descend(
 
     cost = sum(descent.values.values())
     start = LinePoint(0.0, cost, descent.slope, payload=(network, descent.values))
-    found = strong_wolfe(line, start, _first_step(descent.direction, last_step))
+    # c2 = 0.9 accepts almost any slope, so first trials longer than the last step would make steps grow until one goes
+    # too far. The first search starts as in minFunc.
+    first = last_step or min(1.0, 1.0 / max(float(abs(descent.direction).sum()), 1e-300))
+    found = strong_wolfe(line, start, first)
     moved, values = found.point.payload
     return moved, {
         "cost_before": cost,
@@ -167,13 +170,3 @@ def _descend(
         "step": found.point.t,
         "evaluations": found.evaluations + 1,
     }
-
-
-def _first_step(direction: Any, last_step: float | None) -> float:
-    """The last step, or for the first search the step of minFunc.
-
-    c2 = 0.9 accepts almost any slope, so longer first trials would make steps grow until one goes too far.
-    """
-    if last_step is not None:
-        return last_step
-    return min(1.0, 1.0 / max(float(abs(direction).sum()), 1e-300))

@@ -97,7 +97,12 @@ class Hasher(Learner):
 
         It is an array of uint8, or a data frame if :meth:`set_output` asks for one.
         """
-        return self._as_configured(self.encode(X).to_bits(), X)
+        return self._as_configured(self.encode(X).to_bits(), X, lambda *_: self.get_feature_names_out())
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:  # noqa: ARG002
+        """Names of the bits: the name of the class in small letters, and a number."""
+        check_fitted(self)
+        return np.asarray([f"{type(self).__name__.lower()}{bit}" for bit in range(self.n_bits)], dtype=object)
 
     def decode(self, codes: Codes) -> npt.NDArray[Any]:
         """Reconstruct vectors from their codes, shape (n, n_features), where the method has a decoder."""
@@ -141,14 +146,8 @@ class Hasher(Learner):
 
         self._check_fitted()
         vectors = to_host(self._checked(X))
-        codes, distance = self.encode(vectors), DISTANCES[self.score_distance]
-        return leave_one_out_m_recall(
-            as_floats(vectors),
-            codes,
-            k=k,
-            depth=depth,
-            topk=lambda rows, number: distance.topk(distance.encode(self, vectors[rows]), codes, number),
-        )
+        codes = self.encode(vectors)
+        return leave_one_out_m_recall(as_floats(vectors), codes, k=k, depth=depth, topk=self._searcher(vectors, codes))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted hasher to one safetensors file, which :func:`load` reads.
@@ -166,6 +165,11 @@ class Hasher(Learner):
 
     # How it is done
 
+    def _searcher(self, vectors: Any, codes: Codes) -> Callable[[npt.NDArray[np.int64], int], tuple[Any, Any]]:
+        """Give the function that finds the codes nearest to some of the vectors, as :meth:`score` orders them."""
+        distance = DISTANCES[self.score_distance]
+        return lambda rows, k: distance.topk(distance.encode(self, vectors[rows]), codes, k)
+
     def _check_unchanged(self) -> None:
         """Raise a DataError if a parameter was set after the fit that contradicts what was learned."""
         check_parameters(self, self._limits)
@@ -177,11 +181,6 @@ class Hasher(Learner):
                         f"n_bits of {type(self).__name__} was set to {self.n_bits} after it was fitted with {length}; "
                         f"fit it again, or set n_bits={length}"
                     )
-
-    @property
-    def _n_features_out(self) -> int:
-        self._check_unchanged()
-        return int(self.n_bits)
 
     def _sign_blocks(self, codes: Codes, dtype: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """Unpack codes to −1 and 1, block by block, or raise a DataError if they are not codes of this method."""
@@ -234,14 +233,15 @@ class LinearHasher(Hasher):
     """A method whose bits say on which side of a hyperplane a vector lies: project(x) = A x + c."""
 
     weights_: npt.NDArray[Any]
+    offsets_: npt.NDArray[Any]
     mean_: npt.NDArray[Any]
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return A, shape (n_bits, n_features), and c, shape (n_bits,): bit j is 1 where A[j] @ x + c[j] >= 0.
 
-        By default they have the normals ``weights_`` and pass through ``mean_``.
+        By default A is ``weights_``, and c is ``offsets_`` or else such that they pass through ``mean_``.
         """
-        return self.weights_, -self.weights_ @ self.mean_
+        return self.weights_, self.offsets_ if "offsets_" in self._tensors else -self.weights_ @ self.mean_
 
     def projection(self, distance: str) -> Projection | None:  # noqa: D102
         if distance not in ("asymmetric", "hamming") or (distance == "hamming" and not self.codes_are_signs):

@@ -43,7 +43,7 @@ class LSH(LinearHasher):
         "mean_": Tensor("f", ("n_features",), "Point through which they pass."),
     }
     _fewest_points: ClassVar[int] = 1
-    _learns_from_all: ClassVar[bool] = True
+    _training_points: ClassVar[int | None] = None
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         self.weights_ = rng.standard_normal((self.n_bits, X.shape[1])).astype(X.dtype)
@@ -103,7 +103,7 @@ class Sign(LinearHasher):
         "weights_": Tensor("f", ("n_bits", "n_features"), optional=True),
     }
     _fewest_points: ClassVar[int] = 1
-    _learns_from_all: ClassVar[bool] = True
+    _training_points: ClassVar[int | None] = None
 
     def __init__(
         self, n_bits: int | None = None, *, centred: bool = False, rotate: bool = False, random_state: Any = None

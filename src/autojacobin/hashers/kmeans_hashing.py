@@ -179,9 +179,6 @@ class NOKMeans(LinearHasher):
         self.edges_ = edges * unit
         self.quantization_error_ = np.array(errors) * float(unit) ** 2
 
-    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
-        return self.weights_, self.offsets_
-
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.edges_, self.mean_
 

@@ -6,7 +6,7 @@ import copy
 import inspect
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import Field, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
@@ -86,23 +86,13 @@ class Estimator:
         """Fit to ``X`` with the options of ``fit``, then transform it."""
         return self.fit(X, y, **options).transform(X)  # type: ignore[attr-defined]
 
-    def get_feature_names_out(self, input_features: Iterable[str] | None = None) -> npt.NDArray[np.object_]:  # noqa: ARG002
-        """Names of the bits: the name of the class in small letters, and a number."""
-        self._check_fitted()
-        prefix = type(self).__name__.lower()
-        return np.asarray([f"{prefix}{bit}" for bit in range(self._n_features_out)], dtype=object)
-
     def set_output(self, *, transform: str | None = None) -> Self:
         """Set what ``transform`` returns: ``"default"`` for an array, ``"pandas"`` or ``"polars"`` for a data frame."""
         if transform is not None:
             self._sklearn_output_config = {"transform": transform}  # scikit-learn's clone copies this attribute
         return self
 
-    @property
-    def _n_features_out(self) -> int:
-        raise NotImplementedError
-
-    def _as_configured(self, array: npt.NDArray[Any], X: Any) -> Any:
+    def _as_configured(self, array: npt.NDArray[Any], X: Any, names: Callable[..., Any]) -> Any:
         """Give the result of ``transform`` as :meth:`set_output`, or else the settings of scikit-learn, ask for it."""
         kind = getattr(self, "_sklearn_output_config", {}).get("transform")
         if kind is None and "sklearn" in sys.modules:
@@ -113,7 +103,7 @@ class Estimator:
             return array
         from sklearn.preprocessing import FunctionTransformer
 
-        given = FunctionTransformer(lambda _: array, feature_names_out=lambda *_: self.get_feature_names_out())
+        given = FunctionTransformer(lambda _: array, feature_names_out=names)
         return given.set_output(transform=kind).fit_transform(X)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -163,7 +153,7 @@ class Learner(Estimator):
     _tensors: ClassVar[dict[str, Tensor]] = {}
     _fewest_points: ClassVar[int] = 2
     _more_bits_than_features: ClassVar[bool] = True
-    _learns_from_all: ClassVar[bool] = False  # rows of an array in memory, unless the caller says otherwise
+    _training_points: ClassVar[int | None] = TRAINING_POINTS  # rows to draw by default; None for all of an array
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Collect the limits of the parameters, and list parameters and learned attributes in the docstring."""
@@ -208,10 +198,6 @@ class Learner(Estimator):
         verbose : bool
             Whether to print what is done to the standard error: one line that changes in a terminal, elsewhere a line
             every 30 seconds.
-
-        Returns
-        -------
-        self
         """
         check_parameters(self, self._limits)
         wanted = self._sample_size(X, training_points)
@@ -227,7 +213,7 @@ class Learner(Estimator):
 
     def default_training_points(self) -> int | None:
         """How many rows ``fit`` draws from a matrix by default; None for all of them."""
-        return None if self._learns_from_all else TRAINING_POINTS
+        return self._training_points
 
     # How it is done
 
@@ -348,15 +334,11 @@ class Learner(Estimator):
 
     def _check_training_data(self, X: Any) -> None:
         """Raise a DataError if nothing can be learned from ``X``."""
-        name, xp = type(self).__name__, namespace(X)
         check_size(X)
-        low, high = X.min(axis=0), X.max(axis=0)
-        if self._fewest_points > 1 and bool(xp.all(low == high)):
-            raise DataError(
-                f"all {len(X)} training points of {name} are equal, so there is nothing to learn from; "
-                "pass points that differ"
-            )
-        spread = float((high - low).max())
+        spread = float((X.max(axis=0) - X.min(axis=0)).max())
+        name = type(self).__name__
+        if self._fewest_points > 1 and not spread:
+            raise DataError(f"all {len(X)} training points of {name} are equal; pass points that differ")
         if self._fewest_points > 1 and spread < SMALLEST_SPREAD:
             raise DataError(
                 f"the training points of {name} are too close together, got {spread:.3g} between them in any "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,6 @@ from autojacobin.hashers.persistence import Tensor
 _CANDIDATES = (Weights(0.003, 0.1), Weights(0.03, 0.3), Weights(0.03, 10.0))
 _OF_ITQ = Weights(math.nan, math.nan)
 _STEPS_TO_COMPARE = 100
-_TRAINING_POINTS = 50_000
 _FEWEST_TO_CHOOSE = 500  # fewer points leave too few queries to compare candidates
 _MOST_TO_SCORE, _QUERIES_TO_CHOOSE = 20_000, 2000
 _STANDARD_ERRORS_TO_LEAVE_ITQ = 2.0  # text embeddings gain nothing: there the best of three pairs leads by noise alone
@@ -65,17 +65,6 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
     A. Courville, "Estimating or propagating gradients through stochastic neurons for conditional computation", 2013.
     I. Loshchilov and F. Hutter, "Decoupled weight decay regularization", ICLR 2019. L. Smith and N. Topin,
     "Super-convergence: very fast training of neural networks using large learning rates", 2018.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import NeighbourHashing
-    >>> X = load_digits().data
-    >>> hasher = NeighbourHashing(n_bits=32, n_steps=20, random_state=0).fit(X)
-    >>> hasher.encode(X)
-    Codes(1797 codes of 32 bits)
-    >>> sorted(hasher.chosen_)
-    ['decorrelation', 'n_steps', 'pull']
     """
 
     n_bits: int = parameter(
@@ -112,18 +101,12 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
             optional=True,
         ),
     }
+    _training_points: ClassVar[int | None] = 50_000  # more make better codes
 
     @property
     def trained_name(self) -> str:
         """The name of what was trained; if the start was better, it is ITQ."""
         return type(self).__name__ if not hasattr(self, "weights_") or self.chosen_["n_steps"] else "ITQ"
-
-    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
-        return self.weights_, self.offsets_
-
-    def default_training_points(self) -> int | None:
-        """How many rows ``fit`` draws by default: more than other methods, because more make better codes."""
-        return _TRAINING_POINTS
 
     def _decoder(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.decoder_, self.mean_
@@ -196,12 +179,7 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
         size = min(_BATCH_SIZE, len(rows))
         n_batches = min(n_steps // _USES_OF_BATCH + 1, max(_FEWEST_BATCHES, _EPOCHS * len(rows) // size))
         batches = draw_batches(X, rows, size, n_batches, self.n_neighbors, rng)
-
-        def report(done: int) -> None:
-            if self.progress is not None:
-                self.progress(stage, done, n_steps)
-
-        return train(Z, start, batches, pairs, n_steps, report)
+        return train(Z, start, batches, pairs, n_steps, self.progress and partial(self.progress, stage))
 
 
 def _start(X: Any, mean: Any, n_bits: int, rng: np.random.RandomState) -> tuple[Any, Any]:

@@ -148,7 +148,7 @@ def gradient_of_codes(
 
 
 def train(
-    Z: Any, start: Any, batches: list[Batch], weights: list[Weights], n_steps: int, report: Callable[[int], None]
+    Z: Any, start: Any, batches: list[Batch], weights: list[Weights], n_steps: int, report: Callable[..., None] | None
 ) -> Any:
     """Lower the objective from ``start``, for each of some pairs of weights, by AdamW with a one-cycle rate.
 
@@ -157,7 +157,7 @@ def train(
 
     The codes are h = sign(y). The derivative of the sign is taken to be that of tanh(βy), with β from 1 to 4 over the
     training (a straight-through gradient). The pull is ρ times the mean of (y − y₀)², where y₀ is what ``start`` gives.
-    ``report`` is told how many steps have been taken.
+    ``report`` is told how many steps have been taken, and of how many.
     """
     xp, (L, d), m = namespace(Z), start.shape, len(weights)
     decorrelation, pull = (xp.asarray(column, dtype=Z.dtype) for column in zip(*weights, strict=True))
@@ -185,7 +185,8 @@ def train(
         A = A * (1 - rate * decay) - rate * _adam(moments[0], by_map, step)
         log_gamma = log_gamma - rate * _adam(moments[1], by_gamma * gamma, step)
         log_gamma = xp.minimum(log_gamma, math.log(_LARGEST_GAMMA))
-        report(step + 1)
+        if report is not None:
+            report(step + 1, n_steps)
     return A
 
 

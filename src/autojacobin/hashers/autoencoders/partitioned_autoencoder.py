@@ -92,21 +92,6 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     def projection(self, distance: str) -> None:  # noqa: D102, ARG002
         return None
 
-    def score(self, X: Any, y: Any = None, *, k: int = 10, depth: int | None = None) -> float:  # noqa: ARG002
-        """m-Recall of held-out points by the distance to what their codes decode to."""
-        from autojacobin.evaluation import leave_one_out_m_recall
-        from autojacobin.search.truth import ground_truth
-
-        check_fitted(self)
-        vectors = to_host(self._checked(X))
-        codes = self.encode(vectors)
-        decoded = self.decode(codes)
-
-        def topk(rows: npt.NDArray[np.int64], number: int) -> tuple[Any, Any]:
-            return None, ground_truth(decoded, vectors[rows].astype(decoded.dtype), number)
-
-        return leave_one_out_m_recall(vectors, codes, k=k, depth=depth, topk=topk)
-
     # What an index needs
 
     @property
@@ -146,6 +131,13 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         return weights
 
     # How it is done
+
+    def _searcher(self, vectors: Any, codes: Codes) -> Callable[[npt.NDArray[np.int64], int], tuple[Any, Any]]:
+        """Order codes by the distance to what they decode to."""
+        from autojacobin.search.truth import ground_truth
+
+        decoded = self.decode(codes)
+        return lambda rows, k: (None, ground_truth(decoded, vectors[rows].astype(decoded.dtype), k))
 
     def _n_coded(self) -> int:
         return int(self.n_bits) // self.copies - self._n_list_bits()
