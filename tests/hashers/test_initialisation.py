@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autojacobin import ITQ, AutoJacoBin, NOKMeans, OKMeans
-from autojacobin.hashers.autoencoders.autobin import initial_network, possible_inits
+from autojacobin.hashers.autoencoders.autobin import initial_network
 from tests.hashers.methods import digits
 
 
@@ -25,4 +25,3 @@ def test_an_initial_network_from_hyperplanes_has_their_codes_and_reconstructs(in
     linear = (scaled @ start.W1_.T + start.b1_) @ start.W2_.T + start.b2_
     assert np.allclose(start.W2_ @ start.W1_ @ start.W2_, start.W2_, atol=1e-10)
     assert np.allclose(linear.mean(axis=0), scaled.mean(axis=0), atol=1e-10)
-    assert possible_inits(16, 8) == ("random", "itq", "nokmeans")

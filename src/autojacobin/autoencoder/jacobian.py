@@ -104,16 +104,13 @@ def squared_norm(network: Network, g: Any, a: Any) -> JacobianPart:
 
 
 def _pair_sum(A: Any, R: Any, C: Any, G: Any) -> tuple[Any, Any, Any, Any]:
-    """Derivatives of Σᵢⱼ Aᵢⱼ Σₙₘ Gₙₘ Rᵢₙ Rᵢₘ Cⱼₙ Cⱼₘ with respect to A, R, C and G.
-
-    The sum is symmetric in n and m. It is computed in panels, each with a few n and all m from the first of them on.
-    """
+    """Derivatives of Σᵢⱼ Aᵢⱼ Σₙₘ Gₙₘ Rᵢₙ Rᵢₘ Cⱼₙ Cⱼₘ with respect to A, R, C and G."""
     xp = namespace(A)
     (rows, columns), d = A.shape, R.shape[1]
     per_A, per_R, per_C, per_G = xp.zeros_like(A), xp.zeros_like(R), xp.zeros_like(C), xp.zeros_like(G)
     on_gpu = min(64 * d, _NUMBERS_PER_GPU_STEP // max(rows, columns))
     height = max(1, (_PAIRS_PER_PANEL if xp is np else on_gpu) // d)
-    for n in slices(d, height):
+    for n in slices(d, height):  # the sum is symmetric, so a panel has a few n, and all m from the first of them on
         m = slice(n.start, None)
         counted = xp.full((n.stop - n.start, d - n.start), 2, dtype=R.dtype)  # the pair (n, m) also stands for (m, n)
         counted[:, : len(counted)] = 1
@@ -260,10 +257,7 @@ def sum_in_double(values: Any) -> float:
 
 
 def _write_coefficients(E: Any, R: Any, W2: Any, S2: Any) -> None:
-    """Write E₀ = W2 ∘ Q, E₁ = S2 ∘ Q + W2 ∘ R and E₂ = S2 ∘ R to ``E`` (s, 3, D, d).
-
-    On entry ``E[:, 0]`` holds Q. R is overwritten.
-    """
+    """Write E₀ = W2 ∘ Q, E₁ = S2 ∘ Q + W2 ∘ R and E₂ = S2 ∘ R to E (s, 3, D, d), which holds Q first; spoil R."""
     xp = namespace(E)
     Q, linear, square = E[:, 0], E[:, 1], E[:, 2]
     xp.multiply(R, S2, out=square)

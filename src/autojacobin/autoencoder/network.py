@@ -48,10 +48,7 @@ class Network:
         return Activations(X, Y, Z)
 
     def jacobian(self, X: Any) -> Any:
-        """∂z/∂x at every row of ``X``, shape (n, D, D): ``J = diag(a) W2 diag(g) W1``.
-
-        Meant for a few points. The objective never forms these matrices.
-        """
+        """∂z/∂x at every row of ``X``, shape (n, D, D): ``J = diag(a) W2 diag(g) W1``; meant for a few points."""
         state = self.forward(X)
         return (state.a[:, :, None] * self.W2[None]) @ (state.g[:, :, None] * self.W1[None])
 

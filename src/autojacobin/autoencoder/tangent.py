@@ -286,17 +286,14 @@ def _fewest_directions(enough: Any, otherwise: int) -> Any:
 
 
 def _principal_directions_cpu(candidates: Candidates, neighbors: Any, max_rank: int) -> tuple[Any, Any, Any, Any]:
-    """Leading eigenvalues and eigenvectors, total variance, and largest entry of the mean, for each neighbourhood.
-
-    A few neighbourhoods at a time, so that they stay in the cache.
-    """
+    """Leading eigenvalues and eigenvectors, total variance, and largest entry of the mean, for each neighbourhood."""
     points = candidates.points
     (s, K), D = neighbors.shape, points.shape[1]
     values = np.zeros((s, max_rank), dtype=points.dtype)
     bases = np.zeros((s, max_rank, D), dtype=points.dtype)
     r = min(max_rank, max(1, K - 1))  # K points span at most K − 1 directions
     total, largest_mean = np.empty((2, s), dtype=points.dtype)
-    for few in slices(s, max(1, _NUMBERS_IN_CACHE // (max(K, D) * D))):
+    for few in slices(s, max(1, _NUMBERS_IN_CACHE // (max(K, D) * D))):  # which stay in the cache
         products, largest_mean[few] = _scatter(points, neighbors[few])
         total[few] = np.trace(products, axis1=1, axis2=2)
         values[few, :r], bases[few, :r] = leading_eigh(products, r)

@@ -1,7 +1,4 @@
-"""Algorithm 1: gradient descent over mini-batches with a strong Wolfe line search.
-
-The cost is in ``objective.py``. Nothing here depends on its terms.
-"""
+"""Algorithm 1: gradient descent over mini-batches with a strong Wolfe line search, whatever the terms of the cost."""
 
 from __future__ import annotations
 
@@ -34,10 +31,7 @@ class OutOfTimeError(Exception):
 
 
 class TimeLimit:
-    """A progress callback that passes reports on, and raises OutOfTimeError when ``seconds`` have passed.
-
-    ``seconds`` of None never end.
-    """
+    """A progress callback that passes reports on, and raises OutOfTimeError when ``seconds`` have passed, if given."""
 
     def __init__(self, seconds: float | None, progress: Progress | None) -> None:
         self._end = math.inf if seconds is None else time.monotonic() + seconds

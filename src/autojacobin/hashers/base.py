@@ -201,10 +201,7 @@ class Hasher(Learner):
         return (projections >= 0 for projections in self._projections(X))
 
     def _walk(self, X: Any, make: Callable[[Any], Callable[[Any], Any]]) -> Iterator[Any]:
-        """Project a matrix, or an iterator of matrices, block by block, so that memory stays bounded.
-
-        ``make`` returns the projection for an array library.
-        """
+        """Project a matrix, or an iterator of them, in blocks; ``make`` gives the projection for an array library."""
         self._check_unchanged()
         row, library, project = 0, None, None
         for part in non_empty(X) if isinstance(X, Iterator) else (X,):

@@ -229,10 +229,7 @@ class _Hyperplanes:
         return solved[d], solved[:d], (energy - float((products * solution).sum())) / n
 
     def improve(self, along_edges: Any, gram: Any) -> None:
-        """Visit all hyperplanes, and replace each if that lowers the error.
-
-        ``along_edges`` holds (x − m)·c_l for every edge and point, ``gram`` the inner products of the edges.
-        """
+        """Replace each hyperplane if that lowers the error, given (x − m)·c_l for every point, and c_j·c_l."""
         n = len(self.points)
         wanted = along_edges - gram @ self.signs
         wanted += np.diagonal(gram)[:, None] * self.signs
@@ -265,10 +262,7 @@ class _Hyperplanes:
         return direction, threshold, signs
 
     def _replace(self, j: int, direction: Any, threshold: Any, moved: Any, change: Any) -> bool:
-        """Replace hyperplane ``j`` unless the new one nearly equals another; False if so.
-
-        ``moved`` points change sides; their signs grow by ``change``.
-        """
+        """Replace hyperplane ``j``, so that signs of ``moved`` points grow by ``change``; False if it is a copy."""
         n = len(self.points)
         products = self.products[j] + self.signs[:, moved] @ change
         products[j] = n

@@ -290,14 +290,11 @@ class Learner(Estimator):
             raise DataError(NO_BLOCK)
 
     def _checked(self, X: Any, *, fitting: bool = False, fewest: int | None = None) -> Any:
-        """Return ``X`` as an array; raise a DataError if its shape cannot be fitted, or is not that of the fit.
-
-        ``fewest`` is how many rows there must be: 1 in a block, and by default what a fit needs.
-        """
+        """Return ``X`` as an array; raise a DataError if its shape cannot be fitted, or is not that of the fit."""
         name = type(self).__name__
         array = as_matrix(X, name)
         n, D = array.shape
-        if fewest is None:
+        if fewest is None:  # it is 1 in a block
             fewest = self._fewest_points if fitting else 1
         if n < fewest:
             raise DataError(
@@ -359,10 +356,7 @@ def non_empty(blocks: Iterator[Any]) -> Iterator[Any]:
 
 
 def warn_caller(message: str) -> None:
-    """Warn at the nearest line outside this library and outside scikit-learn, whose pipelines and searches call fit.
-
-    A fixed ``stacklevel`` would be right only for direct calls of ``fit``.
-    """
+    """Warn at the nearest line outside this library and outside scikit-learn, whose pipelines and searches call fit."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         level, frame = level + 1, frame.f_back

@@ -108,10 +108,7 @@ def m_recall_of_bits(query_bits: Any, base_bits: Any, truth: npt.NDArray[np.int6
 
 
 def behind(found: Found, best: Found, standard_errors: float = _STANDARD_ERRORS) -> bool:
-    """Whether the score ``found`` is lower than ``best`` by more than the noise of the queries.
-
-    Both have one value for each query. The noise is that of their difference, which is far smaller than that of either.
-    """
+    """Whether the score ``found`` of the queries is lower than ``best`` by more than the noise of the difference."""
     gaps = best - found
     return bool(gaps.mean() > standard_errors * gaps.std() / len(gaps) ** 0.5)
 
@@ -282,11 +279,8 @@ class Selection:
             self._train_and_rate(self._trial(replace(best.recipe, energy=energy)), len(best.steps))
 
     def _promising_inits(self) -> list[str]:
-        """Initialisations from the best to the worst, without those that are behind beyond the noise.
-
-        They are compared at the first stage, when all have had the same training.
-        """
-        first = stages(self.options.n_epochs, self.steps_per_epoch)[0]
+        """Initialisations from the best to the worst, without those that are behind beyond the noise."""
+        first = stages(self.options.n_epochs, self.steps_per_epoch)[0]  # up to which all have had the same training
         equals = [trial for trial in self._rated if len(trial.steps) <= first]
         best = {init: self._best(t for t in equals if t.recipe.init == init) for init in self._initial}
         lead = self._best(equals).found

@@ -183,16 +183,13 @@ class NeighbourHashing(ChoosesSettings, LinearHasher):
 
 
 def _start(X: Any, mean: Any, n_bits: int, rng: np.random.RandomState) -> tuple[Any, Any]:
-    """ITQ's projections with unit variance: the frame F of z = F (x − m), and the map from (z, 1) to the projections.
-
-    With more bits than features, further rotations of ITQ, from other random ones, give the other bits.
-    """
+    """ITQ's projections with unit variance: the frame F of z = F (x − m), and the map from (z, 1) to them."""
     xp, size = namespace(X), min(n_bits, X.shape[1])
     axes = principal_frame(X, mean, size)
     sample = X if len(X) <= _MOST_FOR_ITQ else X[np.sort(rng.permutation(len(X))[:_MOST_FOR_ITQ])]
     V = coordinates(sample, mean, axes)
     frames = []
-    for _ in range(-(-n_bits // size)):
+    for _ in range(-(-n_bits // size)):  # more bits than features take further rotations, from other random ones
         rotation, _ = itq_rotation(V, _ITERATIONS_OF_ITQ, rng)
         spread = (V @ rotation).std(axis=0)
         frames.append((rotation / xp.where(spread > 0, spread, 1)).T)

@@ -207,11 +207,8 @@ def _adam(moments: list[Any], gradient: Any, step: int) -> Any:
 
 
 def _each(work: Callable[[slice, int, slice], None], m: int, n: int, xp: Any) -> None:
-    """Call ``work(which, number, rows)`` for each of m matrices and each slice of their n rows, on all cores.
-
-    On a GPU it is called once, because there the device itself works in parallel.
-    """
-    if xp is not np:
+    """Call ``work(which, number, rows)`` for each of m matrices and each slice of their n rows, on all cores."""
+    if xp is not np:  # a GPU works in parallel by itself
         work(slice(0, m), 0, slice(0, n))
         return
     parts = list(enumerate(slices(n, _SLICE)))

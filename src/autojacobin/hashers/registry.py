@@ -144,10 +144,7 @@ def _letters(name: str) -> str:
 
 
 def _check_unique(method: Method) -> None:
-    """Raise a DataError if another method has one of the names, or another class the same class name.
-
-    A class that was defined again, for example in a notebook, replaces the old one.
-    """
+    """Raise a DataError if another method has one of the names, or another class the same class name."""
     for other in _METHODS.values():
         mine, theirs = (
             {"class": one.hasher.__name__, "name": one.name, "label": one.label, "command": _letters(one.command)}
@@ -157,7 +154,7 @@ def _check_unique(method: Method) -> None:
             method.hasher.__module__,
             method.hasher.__qualname__,
         ):
-            theirs.pop("class")
+            theirs.pop("class")  # defined again, for example in a notebook: it replaces the old one
             if other.name == method.name:
                 continue
         for kind in (kind for kind, text in theirs.items() if text == mine[kind]):

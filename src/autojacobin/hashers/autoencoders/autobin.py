@@ -25,11 +25,6 @@ INITS = ("random", "itq", "okmeans", "nokmeans")
 _ITQ_ITERATIONS = 50
 
 
-def possible_inits(d: int, D: int) -> tuple[str, ...]:
-    """Initialisations that are defined for ``d`` bits in ``D`` dimensions; OKMeans is not if d > D."""
-    return tuple(name for name in INITS if d <= D or name != "okmeans")
-
-
 def initial_network(X: Any, d: int, init: str, rng: np.random.RandomState) -> Network:
     """Make a linear auto-encoder: W1 and b1 are a set of hyperplanes, and W2 and b2 reconstruct X from them.
 
@@ -148,10 +143,7 @@ class AutoEncoderHasher(LinearHasher):
         self._keep(X, *trained)
 
     def _scaled(self, X: Any) -> Any:
-        """Scale the training points into the unit ball, since tanh has values in (−1, 1).
-
-        ``scale`` < 1 leaves room for points with a larger norm.
-        """
+        """Scale points into the unit ball, since tanh has values in (−1, 1); ``scale`` < 1 leaves room for others."""
         self.scale_ = float(self.scale) / float(namespace(X).einsum("ij,ij->i", X, X).max()) ** 0.5
         return X * self.scale_
 

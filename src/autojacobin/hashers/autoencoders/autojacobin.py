@@ -24,7 +24,7 @@ from autojacobin.autoencoder import (
 )
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import one_blas_thread
-from autojacobin.hashers.autoencoders.autobin import INITS, AutoEncoderHasher, initial_network, possible_inits
+from autojacobin.hashers.autoencoders.autobin import INITS, AutoEncoderHasher, initial_network
 from autojacobin.hashers.learning import warn_caller
 from autojacobin.hashers.model_selection import (
     RESULTS,
@@ -213,8 +213,9 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         given = {name: (getattr(self, name),) for name in vars(PUBLISHED) if getattr(self, name) != "auto"}
         if len(given) == len(vars(PUBLISHED)):
             return None
+        possible = tuple(name for name in INITS if name != "okmeans" or self.n_bits <= n_features)
         return Options(
-            inits=given.get("init", possible_inits(self.n_bits, n_features)),
+            inits=given.get("init", possible),
             alphas=given.get("alpha", _ALPHAS),
             alphas_without_jacobian=given.get("alpha", _ALPHAS_WITHOUT_JACOBIAN),
             jacobian_weights=given.get("jacobian_weight", (0.0, 1.0)),
@@ -228,10 +229,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
     def _fit_chosen(
         self, X: Any, originals: Any, options: Options, rng: np.random.RandomState, report: TimeLimit
     ) -> bool:
-        """Choose the settings that suit the data best, and fit with them; False if the points hardly differ.
-
-        ``originals`` are the points in all dimensions, where their true neighbours are.
-        """
+        """Choose the settings that suit the data best, and fit with them; False if the points hardly differ."""
         init_seed, batch_seed = (int(seed) for seed in rng.randint(2**31 - 1, size=2))
         all_points = len(X) <= _MOST_TO_CHOOSE
         rows = np.arange(len(X)) if all_points else np.sort(rng.choice(len(X), _MOST_TO_CHOOSE, replace=False))
@@ -243,7 +241,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         self._check_selection_k(len(base))
         estimate = partial(self._tangents, energy=options.energies[0], rng=rng, report=report)
         spaces = cache(partial(estimate, points))  # prepared when a candidate with the Jacobian term needs them
-        true_places = originals[rows[query_rows]], originals[rows[base_rows]]
+        true_places = originals[rows[query_rows]], originals[rows[base_rows]]  # in all dimensions
         wanted = self.selection_k, self.selection_depth
         score = held_out_score(points[query_rows], base, *wanted, self._bits_of, true_places)
         buffer, steps_per_epoch = LineBuffer(), batches_per_epoch(len(base), self.batch_size)

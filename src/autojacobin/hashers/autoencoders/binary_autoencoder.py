@@ -217,10 +217,6 @@ class _LeastSquares:
     ``weights`` (d, D) and ``middle`` (D,) are C and m; ``error`` is Σ ‖x − m − C's‖² / Σ ‖x‖².
     """
 
-    weights: Any
-    middle: Any
-    error: float
-
     def __init__(self, X: Any, signs: Any, ridge: float) -> None:
         xp = namespace(X)
         n, d = signs.shape
@@ -282,14 +278,11 @@ class _LeastSquares:
 
 
 def _equal_steps(values: Any, n_bits: int) -> tuple[float, float, float]:
-    """Lowest of 2^n_bits levels at equal steps, their step, and the mean distance of the values to them.
-
-    The levels leave out a share of the values at either end. Several shares are tried, and the best is taken.
-    """
+    """Lowest of 2^n_bits levels at equal steps, their step, and the mean distance of the values to them."""
     xp = namespace(values)
     ordered = xp.sort(values)
     best = (float(ordered.mean()), 1.0, np.inf)
-    for share in _SHARES_BEYOND_THE_LEVELS:
+    for share in _SHARES_BEYOND_THE_LEVELS:  # of the values, at either end; the best is taken
         beyond = int(share * (len(ordered) - 1))
         first, last = float(ordered[beyond]), float(ordered[-1 - beyond])
         step = (last - first) / 2**n_bits
