@@ -25,9 +25,7 @@ def along(function, gradient, x, direction):
     return line, line(0.0)
 
 
-def assert_strong_wolfe(result, start):
-    assert result.converged
-    point = result.point
+def assert_strong_wolfe(point, start):
     assert point.t > 0
     assert point.value <= start.value + C1 * point.t * start.slope
     assert abs(point.slope) <= C2 * abs(start.slope)
@@ -40,9 +38,9 @@ def test_quadratic(seed, first_step):
     A = A @ A.T + 0.1 * np.eye(5)
     x = rng.normal(size=5)
     line, start = along(lambda v: 0.5 * v @ A @ v, lambda v: A @ v, x, -(A @ x))
-    result = strong_wolfe(line, start, first_step)
-    assert_strong_wolfe(result, start)
-    assert result.evaluations <= 25
+    point, evaluations = strong_wolfe(line, start, first_step)
+    assert_strong_wolfe(point, start)
+    assert evaluations <= 25
 
 
 @given(st.integers(0, 2**31), st.floats(1e-6, 1e2))
@@ -52,7 +50,7 @@ def test_rosenbrock(seed, first_step):
     line, start = along(scipy.optimize.rosen, gradient, x, -gradient(x))
     if abs(start.slope) < 1e-12:
         return
-    assert_strong_wolfe(strong_wolfe(line, start, first_step), start)
+    assert_strong_wolfe(strong_wolfe(line, start, first_step)[0], start)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -69,23 +67,23 @@ def test_the_real_objective(seed):
     theta = network.to_vector()
     line, start = along(function, gradient, theta, -gradient(theta))
     for first_step in (1e-6, 1e-3, 1.0, 1e3):
-        assert_strong_wolfe(strong_wolfe(line, start, first_step), start)
+        assert_strong_wolfe(strong_wolfe(line, start, first_step)[0], start)
     assert isinstance(batch, Batch)
 
 
 def test_the_first_step_is_taken_when_it_will_do():
     line, start = along(lambda v: float(v @ v), lambda v: 2 * v, np.ones(3), -2 * np.ones(3))
-    result = strong_wolfe(line, start, 0.5)
-    assert result.point.t == 0.5
-    assert result.evaluations == 1
+    point, evaluations = strong_wolfe(line, start, 0.5)
+    assert point.t == 0.5
+    assert evaluations == 1
 
 
 def test_the_payload_of_the_chosen_point_comes_back():
     def line(t):
         return LinePoint(t, (t - 3) ** 2, 2 * (t - 3), payload=f"at {t}")
 
-    result = strong_wolfe(line, line(0.0), 100.0)
-    assert result.point.payload == f"at {result.point.t}"
+    point, _ = strong_wolfe(line, line(0.0), 100.0)
+    assert point.payload == f"at {point.t}"
 
 
 odd_numbers = st.floats(allow_nan=True, allow_infinity=True)
@@ -107,12 +105,10 @@ def test_survives_any_line_and_never_goes_up(value, slope, first_step, answers):
         return LinePoint(t, *next(script, (math.nan, math.inf)))
 
     start = LinePoint(0.0, value, slope)
-    result = strong_wolfe(line, start, first_step)
-    assert result.point.usable
-    assert result.point.value <= value
-    assert result.evaluations <= 25
-    if result.converged:
-        assert_strong_wolfe(result, start)
+    point, evaluations = strong_wolfe(line, start, first_step)
+    assert point.usable
+    assert point.value <= value
+    assert evaluations <= 25
 
 
 @given(st.floats(1e-3, 1e3), st.sampled_from([math.nan, math.inf, -math.inf]))
@@ -122,9 +118,9 @@ def test_a_wall_of_nan_or_inf_is_backed_away_from(wall, beyond):
     def line(t):
         return LinePoint(t, beyond, beyond) if t > wall else LinePoint(t, -t + t * t / (4 * wall), -1 + t / (2 * wall))
 
-    result = strong_wolfe(line, line(0.0), 10 * wall)
-    assert 0 < result.point.t <= wall
-    assert result.point.value < 0
+    point, _ = strong_wolfe(line, line(0.0), 10 * wall)
+    assert 0 < point.t <= wall
+    assert point.value < 0
 
 
 @pytest.mark.parametrize(
@@ -140,7 +136,6 @@ def test_a_start_that_leads_nowhere_is_given_back(start):
     def line(t):
         raise AssertionError("a direction that does not descend is not walked along")
 
-    result = strong_wolfe(line, start, 1.0)
-    assert result.point is start
-    assert not result.converged
-    assert result.evaluations == 0
+    point, evaluations = strong_wolfe(line, start, 1.0)
+    assert point is start
+    assert evaluations == 0

@@ -19,12 +19,11 @@ def test_jacobian_is_the_derivative_of_the_forward_pass(D, d, seed):
     network = random_network(D, d, seed)
     X = np.random.default_rng(seed + 1).normal(size=(3, D))
     h = 1e-6
-    for x, J in zip(X, network.jacobian(X), strict=True):
+    for x in X:
         differences = [
             (network.forward((x + e)[None]).Z[0] - network.forward((x - e)[None]).Z[0]) / (2 * h) for e in h * np.eye(D)
         ]
-        assert np.allclose(J, np.array(differences).T, atol=1e-7)
-        assert np.allclose(J, naive.jacobian_of(network, x), atol=1e-13)
+        assert np.allclose(naive.jacobian_of(network, x), np.array(differences).T, atol=1e-7)
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 2**31))

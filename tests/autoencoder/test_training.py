@@ -145,7 +145,7 @@ def plain_step(network, objective, batch, last_step):
 
     start = LinePoint(0.0, sum(values.values()), -direction @ direction)
     first = min(1.0, 1.0 / np.abs(direction).sum()) if last_step is None else last_step
-    step = strong_wolfe(line, start, first).point.t
+    step = strong_wolfe(line, start, first)[0].t
     return network.with_vector(theta + step * direction), step
 
 

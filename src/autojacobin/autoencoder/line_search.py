@@ -35,29 +35,20 @@ class LinePoint:
         return math.isfinite(self.value) and math.isfinite(self.slope)
 
 
-@dataclass(frozen=True)
-class LineSearchResult:
-    """The point that was found, the number of evaluations, and whether both conditions hold there."""
-
-    point: LinePoint
-    evaluations: int
-    converged: bool
-
-
-def strong_wolfe(line: Callable[[float], LinePoint], start: LinePoint, first_step: float) -> LineSearchResult:
-    """Find a step that meets the strong Wolfe conditions.
+def strong_wolfe(line: Callable[[float], LinePoint], start: LinePoint, first_step: float) -> tuple[LinePoint, int]:
+    """Find a step that meets the strong Wolfe conditions, and give the number of evaluations.
 
     ``line`` evaluates φ and φ' at a step; NaN and infinity mean that the step is too long. ``start`` is the point at t
     = 0, whose slope must be negative, and is the result if nothing lower is found. The search ends after 25 calls of
     ``line``, or when slope times width of the interval promises a decrease below 1e-9.
     """
     if not (start.usable and start.slope < 0 and first_step > 0 and math.isfinite(first_step)):
-        return LineSearchResult(start, 0, converged=False)
+        return start, 0
     search = _Search(line, start)
     bracket = search.bracket(first_step)
     if bracket is not None:
         search.zoom(*bracket)
-    return LineSearchResult(search.best, search.evaluations, search.accepts(search.best))
+    return search.best, search.evaluations
 
 
 class _Search:

@@ -47,11 +47,6 @@ class Network:
         Z = xp.tanh(Y @ self.W2.T + self.b2)
         return Activations(X, Y, Z)
 
-    def jacobian(self, X: Any) -> Any:
-        """∂z/∂x at every row of ``X``, shape (n, D, D): ``J = diag(a) W2 diag(g) W1``; meant for a few points."""
-        state = self.forward(X)
-        return (state.a[:, :, None] * self.W2[None]) @ (state.g[:, :, None] * self.W1[None])
-
     def backward(self, state: Activations, partials: Partials) -> Network:
         """Gradient with respect to the weights, from the partial derivatives of all terms of a cost."""
         dW1, dW2, dY, dZ = partials.W1, partials.W2, partials.Y, partials.Z

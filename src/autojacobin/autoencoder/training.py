@@ -155,12 +155,12 @@ def _descend(
     # c2 = 0.9 accepts almost any slope, so first trials longer than the last step would make steps grow until one goes
     # too far. The first search starts as in minFunc.
     first = last_step or min(1.0, 1.0 / max(float(abs(descent.direction).sum()), 1e-300))
-    found = strong_wolfe(line, start, first)
-    moved, values = found.point.payload
+    found, evaluations = strong_wolfe(line, start, first)
+    moved, values = found.payload
     return moved, {
         "cost_before": cost,
-        "cost": found.point.value,
+        "cost": found.value,
         **values,
-        "step": found.point.t,
-        "evaluations": found.evaluations + 1,
+        "step": found.t,
+        "evaluations": evaluations + 1,
     }

@@ -163,8 +163,6 @@ class Hasher(Learner):
         self._check_unchanged()
         return model_bytes(self)
 
-    # How it is done
-
     def _searcher(self, vectors: Any, codes: Codes) -> Callable[[npt.NDArray[np.int64], int], tuple[Any, Any]]:
         """Give the function that finds the codes nearest to some of the vectors, as :meth:`score` orders them."""
         distance = DISTANCES[self.score_distance]

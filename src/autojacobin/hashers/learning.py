@@ -215,8 +215,6 @@ class Learner(Estimator):
         """How many rows ``fit`` draws from a matrix by default; None for all of them."""
         return self._training_points
 
-    # How it is done
-
     def _sample_size(self, X: Any, training_points: SupportsIndex | str | None) -> int | None:
         """How many rows to learn from, None for all; warn if the default leaves out rows of an array in memory."""
         if training_points is None:

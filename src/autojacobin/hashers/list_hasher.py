@@ -116,8 +116,6 @@ class ListHasher(Hasher):
         """How many rows ``fit`` draws from a matrix by default: enough for the lists, whose number all rows decide."""
         return None if self.n_lists is None else max(_MOST_TRAINING_POINTS, _POINTS_PER_LIST * self.n_lists)
 
-    # How it is done
-
     def _learn_centres(self, X: npt.NDArray[Any], rng: np.random.RandomState, progress: Progress | None) -> Centres:
         from autojacobin.search.kmeans import kmeans
 
@@ -309,8 +307,6 @@ class PartitionedHasher(ListHasher):
     def drift(self, vectors: npt.NDArray[Any], codes: Codes) -> float:
         """Mean squared distance of vectors to their centres, as a multiple of that of the training vectors."""
         return self._spread(vectors, self.split(codes)[1]) / max(self.spread_, _TINY)
-
-    # How it is done
 
     @property
     def _inner(self) -> Hasher:

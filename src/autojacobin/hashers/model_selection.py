@@ -1,12 +1,9 @@
 """Choice of settings on the training set alone: candidates race, and the m-Recall of held-out points decides.
 
-Some training points are held out as queries, and the m-Recall of a network's codes of the others is its score.
-Candidates without the Jacobian term cost little and race first, from every initialisation. The Jacobian term needs
-tangent spaces and takes nearly all of the time, so candidates with it race only from the two best initialisations. A
-race is successive halving: candidates are trained for a few steps and compared, and the best go on to the next stage.
-
-The initial networks and the state of every candidate after every stage count too. So the chosen network never scores
-lower than anything that was tried.
+Candidates without the Jacobian term cost little and race first, from every initialisation. The Jacobian term takes
+nearly all of the time, so candidates with it race only from the two best initialisations. A race is successive halving:
+candidates are trained for a few steps and compared, and the best go on to the next stage. The initial networks and the
+state of every candidate after every stage count too, so the chosen network scores no lower than anything tried.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +24,6 @@ from autojacobin.core.parallel import Progress
 from autojacobin.errors import DataError
 from autojacobin.hashers.base import Hasher
 
-Model = TypeVar("Model")
 Found = npt.NDArray[np.float64]  # m-Recall of each query
 Train = Callable[[Network, "Recipe", int, np.random.RandomState], Iterator[tuple[Network, Step]]]
 
@@ -63,9 +59,9 @@ def held_out_score(
     base: Any,
     k: int,
     depth: int | None,
-    bits: Callable[[Model, Any], Any],
+    bits: Callable[[Any, Any], Any],
     originals: tuple[Any, Any] | None = None,
-) -> Callable[[Model], Found]:
+) -> Callable[[Any], Found]:
     """Return the function that rates a model: the m-Recall of each of ``queries`` in ``base``.
 
     ``bits(model, points)`` gives bits. ``depth`` points are retrieved; by default one in a hundred of the base, and at
@@ -80,7 +76,7 @@ def held_out_score(
     all_queries, all_base = originals or (queries, base)
     truth = ground_truth(to_host(all_base), to_host(all_queries), k)
 
-    def score(model: Model) -> Found:
+    def score(model: Any) -> Found:
         query_bits, base_bits = (bits(model, points) for points in (queries, base))
         if by_arrays:
             return m_recall_of_bits(query_bits, base_bits, truth, depth)

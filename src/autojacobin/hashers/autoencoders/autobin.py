@@ -107,16 +107,12 @@ class AutoEncoderHasher(LinearHasher):
         ),
     }
 
-    # What a method may override
-
     def _objective(self) -> Objective:
         return Objective(alpha=float(self.alpha), epsilon=float(self.epsilon))
 
     def _corruption(self, rng: np.random.RandomState) -> Callable[[Any], Any] | None:  # noqa: ARG002
         """Return the function that makes inputs from clean points; None leaves them clean."""
         return None
-
-    # How it works
 
     def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
         offsets = self.b1_ if self.threshold == "bias" else np.zeros_like(self.b1_)

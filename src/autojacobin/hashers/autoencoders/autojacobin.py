@@ -164,8 +164,6 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         """The name of what was trained, such as "AutoBin from ITQ" without the Jacobian term."""
         return recipe_name(self.chosen_) if hasattr(self, "W1_") else type(self).__name__
 
-    # How it works
-
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         for name in ("search_results_", "tangent_rank_"):
             self.__dict__.pop(name, None)

@@ -45,17 +45,6 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
     elsewhere, so that a query that misses the vector in the first list finds it in the second. (P. Sun and others,
     "SOAR: improved indexing for approximate nearest neighbor search", NeurIPS 2023.) Fewer lists have to be scanned,
     and codes take twice the memory.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from autojacobin import Index, PartitionedAutoencoder
-    >>> X = load_digits().data
-    >>> index = Index(PartitionedAutoencoder(n_bits=40, n_lists=16, random_state=0).fit(X))
-    >>> index.add(X)
-    >>> distances, ids = index.search(X[:3], k=1, probes=4)
-    >>> ids.ravel()
-    array([0, 1, 2])
     """
 
     n_bits: int = parameter(
@@ -129,8 +118,6 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         weights = -np.tile(self.slope_[: self._n_coded()], (len(self.centres_), 1))
         weights[:, : len(self.decoder_)] += 2 * residuals @ self.decoder_.T
         return weights
-
-    # How it is done
 
     def _searcher(self, vectors: Any, codes: Codes) -> Callable[[npt.NDArray[np.int64], int], tuple[Any, Any]]:
         """Order codes by the distance to what they decode to."""

@@ -183,18 +183,9 @@ def _search_on_gpu(X: Any, decoder: Decoder, n_steps: int, start: Any, first: An
     shortest, longest = waits(d)
     blocks = -(-n * 32 // _GPU_THREADS)
     arguments = (
-        gains,
-        b - decoder.slope,
-        decoder.gram,
-        signs,
-        levels,
-        _SLACK * xp.abs(b).sum(axis=1),
-        *map(np.int32, (n, d, n_steps, place, shortest, longest)),
-        np.float32(1) + share,
-        per_step,
-        top,
-        stiffness,
-    )
+        gains, b - decoder.slope, decoder.gram, signs, levels, _SLACK * xp.abs(b).sum(axis=1),
+        *map(np.int32, (n, d, n_steps, place, shortest, longest)), np.float32(1) + share, per_step, top, stiffness,
+    )  # fmt: skip
     _cuda_kernel(xp, -(-d // 32))((blocks,), (_GPU_THREADS,), arguments)
     finite = xp.isfinite(b).all(axis=1)
     return xp.where(finite[:, None], signs, xp.float32(xp.nan)), decoder.nearest(levels)
