@@ -126,10 +126,7 @@ def _missing(entry: Entry, folder: str | os.PathLike[str] | None) -> str:
 
 
 def fetch_file(remote: RemoteFile, folder: Path, progress: Progress | None = None) -> None:
-    """Download a file into a folder, unless it is there already, check it, and unpack it if it is an archive.
-
-    An archive ``NAME.zip`` or ``NAME.tar.gz`` becomes the folder ``NAME``, and is deleted then.
-    """
+    """Download a file into a folder, unless it is there; an archive ``NAME.zip`` becomes the folder ``NAME``."""
     target, unpacked = folder / remote.name, folder / remote.name.split(".", 1)[0]
     is_archive = remote.name.endswith((".zip", ".tar.gz"))
     if is_archive and unpacked.is_dir():

@@ -19,7 +19,7 @@ import scipy.fft
 from autojacobin.core.counts import as_count
 from autojacobin.errors import DataError, DataTypeError, import_extra, reason_of
 
-MOST_PIXELS = 2**21
+MOST_PIXELS = 2**21  # the pyramid of SIFT takes over 200 bytes for each
 MOST_BYTES = 2**29
 _MOST_PIXELS_PER_BYTE = 2**11  # of a JPEG file; a picture of one colour has some hundred
 
@@ -48,11 +48,7 @@ def opencv(purpose: str) -> Any:
 
 
 def read_picture(path: Path) -> npt.NDArray[np.uint8]:
-    """Read a file as an RGB picture of at most ``MOST_PIXELS`` pixels.
-
-    Larger ones are shrunk by averaging over areas: the pyramid of SIFT takes over 200 bytes per pixel, and a folder may
-    hold a picture of any size. A file that cannot be read or decoded is a DataError.
-    """
+    """Read a file as an RGB picture, shrunk to at most ``MOST_PIXELS`` pixels; a DataError if it cannot be read."""
     cv2 = opencv("reading pictures")
     try:
         status = os.stat(path)
@@ -200,11 +196,10 @@ def cut_patches(image: Any, places: npt.NDArray[Any], side: int) -> npt.NDArray[
     """Cut out the patch that each feature describes, as grey pictures of ``side`` × ``side`` pixels.
 
     A patch is centred on its feature, 6 sizes wide like the histograms of the descriptor, and rotated so that the angle
-    of the feature points to the right. Beyond the edge of the picture, its outermost pixels are repeated. Large patches
-    are cut from a picture that was halved in size several times, so that no pixel is skipped.
+    of the feature points to the right. Beyond the edge of the picture, its outermost pixels are repeated.
     """
     cv2 = opencv("cutting patches")
-    pyramid = [_grey(image)]
+    pyramid = [_grey(image)]  # large patches are cut from a smaller picture, so that no pixel is skipped
     patches = np.empty((len(places), side, side), np.uint8)
     middle = (side - 1) / 2
     for patch, place in zip(patches, places, strict=True):

@@ -1,7 +1,4 @@
-"""Data sets of pictures: those of a folder, and ``photos``, SIFT features of photographs that come with packages.
-
-``photos`` is real data without a download: some fifty thousand features, each with the patch it was made from.
-"""
+"""Data sets of pictures: those of a folder, and ``photos``, SIFT features of photographs that come with packages."""
 
 from __future__ import annotations
 
@@ -197,11 +194,7 @@ def _next_part(pictures: dict[str, int]) -> str:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which photographs go into which part, and how features are found in them. A photograph is in one part only.
-
-    Each one in ``queries`` gives as many features as the number beside it, evenly spread; the others give all of
-    theirs.
-    """
+    """Which photographs go into which part, with the number of features of each query, and how they are found."""
 
     train: tuple[str, ...]
     base: tuple[str, ...]
@@ -224,7 +217,10 @@ PHOTOS = Recipe(
 
 def open_photos(progress: Progress | None = None) -> dict[str, npt.NDArray[Any]]:
     """Give the arrays of the set ``photos`` by their names, built into the cache folder the first time."""
-    about = {"photos": asdict(PHOTOS), "versions": _versions()}
+    version = str(opencv("the set 'photos'").__version__)
+    import_extra("skimage", "data", "the set 'photos'", "scikit-image")
+    versions = {"opencv": version, **{distribution: metadata.version(distribution) for distribution in _FOLDERS}}
+    about = {"photos": asdict(PHOTOS), "versions": versions}
     return open_prepared("photos", (), json.dumps(about), lambda folder: build_photos(folder, progress, recipe=PHOTOS))
 
 
@@ -279,10 +275,3 @@ def read_photograph(name: str) -> npt.NDArray[np.uint8]:
             f"{metadata.version(distribution)}, which should have it; reinstall it with: "
             f"pip install --force-reinstall {distribution}"
         ) from error
-
-
-def _versions() -> dict[str, str]:
-    """Versions of the packages that the features depend on, or an error if one is missing."""
-    version = str(opencv("the set 'photos'").__version__)
-    import_extra("skimage", "data", "the set 'photos'", "scikit-image")
-    return {"opencv": version, **{distribution: metadata.version(distribution) for distribution in _FOLDERS}}

@@ -1,8 +1,4 @@
-"""Arrays in the cache: sources that cannot be mapped as they are, written once as .npy files and then mapped.
-
-Compressed, textual or unsplit sources cannot be memory-mapped. Their parts are written to a folder of the cache. Its
-name depends on the source files and on the recipe, so a changed file is never mistaken for the old one.
-"""
+"""Arrays in the cache: compressed, textual or unsplit sources, written once as .npy files and then mapped."""
 
 from __future__ import annotations
 
@@ -34,8 +30,8 @@ _RECIPE_VERSION = 2  # raise it when the same sources would be split or written 
 def open_prepared(name: str, sources: Sequence[Path], recipe: str, fill: Callable[[Path], None]) -> dict[str, Any]:
     """Map the arrays of a folder of the cache by their names; ``fill(folder)`` writes them if it is not there.
 
-    The folder's name begins with ``name``, for people who look into the cache. A change of the path, size or time of a
-    file in ``sources``, or of ``recipe``, which says what else the arrays depend on, makes a new folder.
+    A change of the path, size or time of a file in ``sources``, or of ``recipe``, which says what else the arrays
+    depend on, makes a new folder, so that a changed file is never mistaken for the old one.
     """
     identity = [str(_RECIPE_VERSION), recipe]
     for source in sources:
@@ -54,7 +50,17 @@ def open_prepared(name: str, sources: Sequence[Path], recipe: str, fill: Callabl
             rows = {path.stem: len(map_npy(path)) for path in sorted(building.glob("*.npy"))}
             record = json.dumps({"rows": rows, "recipe": recipe}) + "\n"
             (building / _RECORD).write_text(record, encoding="utf-8")
-    return _map_arrays(folder)
+    try:
+        rows = json.loads((folder / _RECORD).read_text(encoding="utf-8"))["rows"]
+        arrays: dict[str, npt.NDArray[Any]] = {name: map_npy(folder / f"{name}.npy") for name in rows}
+        if any(len(array) != rows[name] for name, array in arrays.items()):
+            raise ValueError("an array has another length than it was written with")
+    except (AutoJacobinError, OSError, ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"the set in {folder} is damaged: files are missing or have changed; remove this folder, "
+            "and it is built again"
+        ) from error
+    return arrays
 
 
 def scatter_rows(blocks: Iterable[npt.NDArray[Any]], roles: Mapping[str, npt.NDArray[np.int64]], folder: Path) -> None:
@@ -78,26 +84,10 @@ def draw(n: int, *sizes: int) -> list[npt.NDArray[np.int64]]:
     return [np.sort(order[start:stop]).astype(np.int64) for start, stop in itertools.pairwise(cuts)]
 
 
-def _map_arrays(folder: Path) -> dict[str, npt.NDArray[Any]]:
-    try:
-        rows = json.loads((folder / _RECORD).read_text(encoding="utf-8"))["rows"]
-        arrays: dict[str, npt.NDArray[Any]] = {name: map_npy(folder / f"{name}.npy") for name in rows}
-        if any(len(array) != rows[name] for name, array in arrays.items()):
-            raise ValueError("an array has another length than it was written with")
-    except (AutoJacobinError, OSError, ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            f"the set in {folder} is damaged: files are missing or have changed; remove this folder, "
-            "and it is built again"
-        ) from error
-    return arrays
-
-
 @contextlib.contextmanager
 def growing_arrays(folder: Path) -> Iterator[Callable[[str, npt.NDArray[Any]], None]]:
-    """Give the block a function that appends rows to ``folder/name.npy``; the files can be read after the block.
-
-    They are written as streams: with a memory map, a full disk would kill the process.
-    """
+    """Give the block a function that appends rows to ``folder/name.npy``; the files can be read after the block."""
+    # not as memory maps: with these, a full disk would kill the process
     files: dict[str, BinaryIO] = {}
     like: dict[str, npt.NDArray[Any]] = {}  # no rows, of the shape and type of those in the file
     counts: Counter[str] = Counter()

@@ -89,10 +89,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _search(self, queries: Codes, k: int, effort: int | None) -> Iterable[Hits]:
-        """Find the ``k`` nearest codes of each query, the nearest first.
-
-        With an effort, which a search of an approximate index takes, there may be fewer.
-        """
+        """The ``k`` nearest codes of each query, the nearest first; with an effort, by an index that may find fewer."""
 
     @abstractmethod
     def _delete(self, ids: Ids) -> None:

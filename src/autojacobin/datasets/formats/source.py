@@ -77,11 +77,7 @@ def unpacked(source: Source) -> Source:
 
 
 def spooled(chunks: Iterable[Any], doing: str) -> npt.NDArray[np.uint8]:
-    """Write ``chunks`` (bytes or contiguous arrays) to an unnamed temporary file, and map it.
-
-    Memory stays bounded, and the disk space is free again when the array is deleted. ``doing`` is for the message
-    when there is no room.
-    """
+    """Map an unnamed temporary file of ``chunks``, bytes or arrays, whose space is free when the map is deleted."""
     advice = "make room there, or name another folder in the environment variable TMPDIR"
     with (
         clear_os_errors(f"{doing} in the temporary folder {tempfile.gettempdir()}", advice),
@@ -106,16 +102,12 @@ def clear_read_errors(path: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def clear_foreign_errors(path: Path, format: str) -> Iterator[None]:
-    """Translate an error of another library about the content of a file into one sentence.
-
-    On damaged files their readers raise errors of many kinds (ValueError, KeyError, OverflowError, RuntimeError, and
-    their own), so all are caught.
-    """
+    """Translate an error of another library about the content of a file into one sentence."""
     try:
         yield
     except AutoJacobinError:
         raise
-    except Exception as error:
+    except Exception as error:  # on damaged files, readers raise errors of many kinds
         raise damaged(path, format, reason_of(error, 200)) from error
 
 

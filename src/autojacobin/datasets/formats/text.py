@@ -1,7 +1,4 @@
-"""Numbers as text: csv, tsv and txt.
-
-A txt file may also begin each line with a word, as the word vectors of GloVe, word2vec and fastText do.
-"""
+"""Numbers as text: csv, tsv and txt, which may also begin each line with a word, as GloVe and word2vec do."""
 
 from __future__ import annotations
 
@@ -111,10 +108,7 @@ def _blocks_of_lines(source: Source, name: str) -> Iterator[list[bytes]]:
 
 
 def _width_after_words(lines: list[bytes]) -> tuple[int, bool] | None:
-    """Count the numbers after the word that begins each line; None if lines begin with numbers.
-
-    The second result is whether the first line is the header of word2vec: the numbers of words and of dimensions.
-    """
+    """Count the numbers after the word of each line, and say if word2vec's header comes first; None without words."""
     rows = [line.split(None, LARGEST_DIMENSION + 1) for line in lines[:2]]
     first, second = [*rows, [], []][:2]
     if len(first) == 2 and all(map(bytes.isdigit, first)) and len(second) == int(first[1][:9]) + 1 > 2:
@@ -138,10 +132,8 @@ def write_text(stream: BinaryIO, matrix: Matrix, separator: str) -> None:
 
 
 def _separator(line: bytes, name: str) -> bytes | None:
-    """Find what separates the fields: a comma or semicolon if there is one, otherwise any run of white space (None).
-
-    In a tsv file each tab separates. If two counted as one, the fields after a missing number would be shifted.
-    """
+    """Find what separates the fields: a comma or semicolon if there is one, otherwise any run of white space (None)."""
+    # if two tabs of a tsv file counted as one, the fields after a missing number would be shifted
     marks = (b"\t", b",", b";") if name == "tsv" else (b",", b";")
     return next((mark for mark in marks if mark in line), None)
 
