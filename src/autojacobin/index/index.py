@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
+from timeit import timeit
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -902,11 +902,8 @@ def _without_lists(codes: Codes, hasher: Hasher) -> Codes:
 def _microseconds(state: State, plan: Plan) -> float:
     """Median time of a query; the first ones of a process take longer, and do not count."""
     own = drawn(state.segments, min(state.n_live, 16), seed=0)
-    asked, times = state.metric.stored_as_queries(fetch(state.segments, own)), []
-    for number in range(len(asked)):
-        start = time.perf_counter()
-        plan.run(state, asked[number : number + 1])
-        times.append(time.perf_counter() - start)
+    asked = state.metric.stored_as_queries(fetch(state.segments, own))
+    times = [timeit(partial(plan.run, state, asked[row : row + 1]), number=1) for row in range(len(asked))]
     return 1e6 * float(np.median(times[len(times) // 2 :]))
 
 

@@ -156,8 +156,9 @@ def from_frame(vectors: Any, ids: Any, payload: Any) -> tuple[Any, Any, Any]:
         raise DataError(f"there is no column {ids!r} for the ids, expected one of {', '.join(map(str, names))}")
     found = vectors[ids].to_pylist() if arrow else vectors[ids].tolist()
     others = [name for name in names if name not in (ids, VECTOR_COLUMN)]
+    rest = vectors.select(others) if arrow else vectors[others]
     if VECTOR_COLUMN not in names:
-        return (vectors.select(others).to_pandas() if arrow else vectors[others]), found, payload
+        return (rest.to_pandas() if arrow else rest), found, payload
     if payload is not None:
         raise DataError(f"the payload is in the data frame beside {VECTOR_COLUMN!r}, got another; leave it out")
     rows = vectors[VECTOR_COLUMN].to_pylist() if arrow else vectors[VECTOR_COLUMN]
@@ -165,7 +166,6 @@ def from_frame(vectors: Any, ids: Any, payload: Any) -> tuple[Any, Any, Any]:
         matrix = np.stack([np.asarray(row) for row in rows])
     except ValueError as error:
         raise DataError(f"the column {VECTOR_COLUMN!r} must hold vectors of one length, got {error}") from error
-    rest = vectors.select(others) if arrow else vectors[others]
     return matrix, found, rest if others else None
 
 
