@@ -120,8 +120,8 @@ class LanceDB(Engine):
         with self._translated_errors("read"):
             query = self._table.search().where(_among(ids)).limit(len(ids))
             table = query.select(list({"id", column})).to_arrow()
-        values = table[column].combine_chunks()
-        return table["id"].to_numpy(), values if column == "id" else values.flatten().to_numpy().reshape(len(table), -1)
+        found, values = table["id"].to_numpy(), table[column].combine_chunks()
+        return found, found if column == "id" else values.flatten().to_numpy().reshape(-1, values.type.list_size)
 
     def _count(self) -> int:
         with self._translated_errors("count"):
