@@ -35,7 +35,6 @@ def test_the_defaults_choose_on_real_data_and_are_not_worse_than_where_they_star
     assert set(results["init"][results["n_epochs"] == 0]) == {"random", "itq", "okmeans", "nokmeans"}
     rivals = [METHODS[name](16).fit(X[:800]).score(X[800:]) for name in ("ITQ", "OKMeans", "NOKMeans", "AutoJacoBin")]
     assert hasher.score(X[800:]) > max(rivals) - 0.02
-    assert np.array_equal(quick().fit(X[:800]).W1_, hasher.W1_)
 
 
 def take_the_last(monkeypatch):
@@ -258,7 +257,7 @@ def test_the_spaces_to_choose_with_are_gone_before_those_of_all_points_come(monk
 
 
 def test_neighbours_that_are_missing_are_told_once_and_to_the_caller():
-    X = digits()[:600]
+    X = digits()[:600, 18:30]
     for fit in ("fit", "fit_transform"):
         hasher = AutoJacoBin(8, n_neighbors=700, n_epochs=1, random_state=0)
         with pytest.warns(UserWarning, match="from 700 neighbours, but there are 600 training points") as told:
@@ -372,7 +371,8 @@ def test_true_neighbours_must_be_fewer_than_the_points_searched():
         DataError, match="selection_k of AutoJacoBin must be below 450, the number of points .*, got 450"
     ):
         AutoJacoBin(8, selection_k=450).fit(X)
-    assert hasattr(quick(jacobian_weight=0, selection_k=449, selection_depth=5).fit(X), "search_results_")
+    hasher = quick(jacobian_weight=0, init="itq", alpha=0.1, selection_k=449, selection_depth=5).fit(X)
+    assert hasattr(hasher, "search_results_")
 
 
 @pytest.mark.parametrize("name", ["selection_k", "selection_depth"])

@@ -226,7 +226,7 @@ def test_where_training_does_not_help_itq_is_delivered(monkeypatch):
 
 
 def test_a_lead_within_the_noise_does_not_leave_itq():
-    hasher = NeighbourHashing(24, n_steps=100, random_state=0).fit(digits()[:1500])
+    hasher = NeighbourHashing(24, n_steps=100, random_state=0).fit(digits()[:800])
     results = hasher.search_results_
     assert 0 < results["m_recall"].max() - results["m_recall"][0] < 0.02
     assert results["chosen"].tolist() == [1, 0, 0, 0]

@@ -88,9 +88,9 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
     >>> from sklearn.datasets import load_digits
     >>> from autojacobin import AutoJacoBin
     >>> X = load_digits().data
-    >>> hasher = AutoJacoBin(n_bits=32, n_neighbors=40, random_state=0).fit(X)
+    >>> hasher = AutoJacoBin(n_bits=16, n_neighbors=40, random_state=0).fit(X[:600])
     >>> hasher.encode(X)
-    Codes(1797 codes of 32 bits)
+    Codes(1797 codes of 16 bits)
     >>> sorted(hasher.chosen_)
     ['alpha', 'energy', 'init', 'jacobian_weight', 'n_epochs']
     """
