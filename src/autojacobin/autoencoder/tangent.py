@@ -229,8 +229,7 @@ class Candidates:
     def nearest(self, X: Any, n_neighbors: int, own_rows: Any = None) -> Any:
         """Row numbers of the ``n_neighbors`` candidates nearest to each row of ``X``, in no particular order.
 
-        ``own_rows`` are those of ``X`` itself, if it is there. A point is then its own neighbour, whatever rounding
-        says.
+        A point that is a candidate, with the number ``own_rows``, is its own neighbour, whatever rounding says.
         """
         xp = namespace(X)
         if n_neighbors >= len(self):

@@ -115,16 +115,8 @@ def paired_test(a: Any, b: Any, *, n_resamples: int = 9999, random_state: Any = 
 
     If the methods were interchangeable, each a − b could as well be b − a. The p-value is the share of sign patterns
     whose mean is at least as far from 0 as the observed mean. If up to 16 queries differ, all 2ⁿ patterns are counted;
-    otherwise ``n_resamples`` random ones and the observed one. Nothing is assumed about the distribution.
-
-    Parameters
-    ----------
-    a, b : arrays of float, shape (n_queries,), or Measured
-        Values of the two methods, one per query, the same queries in the same order.
-    n_resamples : int
-        Number of random sign patterns.
-    random_state : int, RandomState or None
-        Makes the answer repeatable.
+    otherwise ``n_resamples`` random ones, drawn by ``random_state``, and the observed one. Nothing is assumed about the
+    distribution. ``a`` and ``b`` are numbers or :class:`Measured`, one per query, the same queries in the same order.
 
     Examples
     --------

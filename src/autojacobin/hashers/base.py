@@ -129,18 +129,9 @@ class Hasher(Learner):
         """m-Recall of held-out points: how well the codes of ``X`` find the true neighbours within ``X``.
 
         Each point (or 1,000 of them, evenly spaced) is a query against all the others. Its ``k`` nearest Euclidean
-        neighbours are the truth, and Recall@i is averaged over i = 1…depth points in the order of
-        ``score_distance``. Higher is better, as ``GridSearchCV`` expects.
-
-        Parameters
-        ----------
-        X : matrix of shape (n_samples, n_features)
-            At least two points, which should not have been used to fit.
-        y : ignored
-        k : int
-            True neighbours per query; at most n_samples - 1 are used.
-        depth : int, optional
-            Points retrieved; by default ten times k. At most n_samples - 1 are used.
+        neighbours are the truth, and Recall@i is averaged over i = 1…``depth`` points in the order of
+        ``score_distance``; ``depth`` is ten times k by default. Both are limited to the number of other points, and
+        ``y`` is ignored. Higher is better, as ``GridSearchCV`` expects.
         """
         from autojacobin.evaluation import leave_one_out_m_recall  # only here: loading numba takes a second
 

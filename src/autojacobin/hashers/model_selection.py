@@ -193,10 +193,9 @@ class Selected(NamedTuple):
     rows: list[tuple[Any, ...]]
 
     def accepts(self, found: Found, start: Found) -> bool:
-        """Whether a network trained on more points may replace the one that was compared.
+        """Whether a network of score ``found`` may replace the one that was compared, from a start of score ``start``.
 
-        ``found`` is its score and ``start`` that of the network it was trained from. It may not be behind any start,
-        nor behind the compared network by more than the noise.
+        It may not be behind any start, nor behind the compared network by more than the noise.
         """
         lowest = max(float(start.mean()), self.best_start)
         return float(found.mean()) >= lowest and not behind(found, self.found)

@@ -193,14 +193,8 @@ def load(path: str | os.PathLike[str]) -> Hasher:
     """Read a hasher that ``save`` wrote.
 
     The codes it gives are the same bit for bit. Nothing in the file is executed: it holds a JSON header and
-    plain arrays. The hasher computes on the CPU until ``set_params(device="cuda")`` says otherwise.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged or foreign, or if it has another format.
-    StorageError
-        If there is no such file, or it cannot be read.
+    plain arrays. The hasher computes on the CPU until ``set_params(device="cuda")`` says otherwise. A file that is
+    damaged or foreign, or has another format, is a FormatError, and one that cannot be read is a StorageError.
     """
     with clear_os_errors(f"read the model {os.fspath(path)}", "give the path of a model that was saved"):
         return read_model(path)
