@@ -87,6 +87,18 @@ def test_a_small_index_has_no_lists_and_a_growing_one_gets_more(hasher, tmp_path
         assert set(index._state.segments[0].files) >= LIST_FILES
 
 
+def test_an_index_learns_from_the_queries_of_its_user_again_when_it_makes_lists(hasher):
+    queries = points(120, 9)
+    index = Index(hasher, partitions="auto")
+    index.add(points(2500))
+    index.learn(queries)
+    before = index.info()["lists"]
+    index.add(points(9000, 4))
+    assert index.info()["lists"] > before
+    assert np.array_equal(index._state.knowledge.own_queries, queries)
+    assert index._state.knowledge.n == 11_500
+
+
 @pytest.mark.parametrize(("topics", "copies"), [(1, 1), (3, 2)])
 def test_two_lists_are_taken_where_vectors_belong_to_several_groups(topics, copies):
     rng = np.random.default_rng(0)

@@ -194,7 +194,7 @@ def encode_again(state: State, folder: Folder | None, hasher: ListHasher) -> Sta
         by_dtype.setdefault(segment.vectors.dtype.str, []).append(segment)
     groups = [write_segments(_encoded(state.hasher, hasher, group), folder, hasher) for group in by_dtype.values()]
     new, n_changed = tuple(segment for group in groups for segment in group), state.n_changed + state.n_live
-    return replace(state, segments=new, hasher=hasher, knowledge=None, n_changed=n_changed)
+    return replace(state, segments=new, hasher=hasher, n_changed=n_changed)  # so it will learn again
 
 
 def chosen_hasher(vectors: Any, metric: Metric, progress: Progress) -> BinaryAutoencoder:
