@@ -9,23 +9,19 @@ rounded once, whatever their order, and |q·x| ≤ (|x|² + |q|²)/2. Each point
 
     low = |x|²/2 − c |x|² − q·x        and        high = low + 2 c |x|² + 2 c |q|²
 
-The k-th smallest ``high`` so far is the *limit* of the query. A point whose ``low`` is above the limit has k points
-strictly nearer. Points at or below the limit are candidates, which are measured exactly at the end. For vectors of
-small whole numbers, every sum in float32 is exact. Then c is 0, and of the points at the limit the first ones stay. The
-bound is relative to the norms, so both sides are moved towards the origin first (:class:`Frame`).
+The k-th smallest ``high`` so far is the *limit* of the query. A point whose ``low`` is above it has k points strictly
+nearer; the others are candidates. The bound is relative to the norms, so both sides are moved towards the origin first
+(:class:`Frame`).
 
-*FAISS* is not used even if it is installed: it takes longer for a result in float32 without a proof. For 1,000 queries
-over 300,000 vectors of 128 numbers and k = 100, the best of four alternating runs on two shared cores took 0.40 s for
-the matrix products alone, 0.93 s (bytes) and 1.17 s (float32) here, and 2.80 s for ``faiss.knn``.
+*FAISS* is not used even if it is installed: for 1,000 queries over 300,000 vectors of 128 numbers and k = 100, it took
+2.4 times as long, for a result in float32 without a proof.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +32,7 @@ from autojacobin.core.vectors import as_floats, as_matrix, check_finite
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k
 from autojacobin.search.gpu import DeviceVectors, takes
-from autojacobin.search.kernels.screening import keep_near, remove_far
+from autojacobin.search.kernels.screening import keep_near
 from autojacobin.search.kernels.selection import smallest
 
 LARGEST_EXPONENT = 400  # squares of numbers up to 2^±400 neither overflow nor underflow in float64
@@ -45,13 +41,13 @@ _DISTANCES_PER_BLOCK = 2**22
 _NUMBERS_PER_BLOCK = 2**22
 _MOST_QUERIES = 1024
 _SMALL_BASE, _FEW_NUMBERS = 2**20, 2**24  # measuring so few is faster than compiling what finds the near ones
-_BYTES_OF_CANDIDATES = 2**27
+_BYTES_OF_CANDIDATES = 2**28
 _ROWS_PER_TASK = 64
 _ROWS_SAMPLED = 2048
 
 _UNIT = 2.0**-24  # the largest relative error of rounding to float32
-_EXACT_BELOW = 2.0**24  # float32 holds all whole numbers up to here
 _TOO_FAR_ABOVE = 2.0**100  # squared norms, in units of the frame; float32 ends at 2^128
+_USUAL_EXPONENT = 20  # of numbers that need not be scaled
 _LARGEST_WHOLE = 2**52
 
 
@@ -162,27 +158,23 @@ def error_factor(width: int) -> float:
     return 1.1 * roundings / (1 - roundings)
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """Origin and unit of length of the screening. The unit is a power of two, so that scaling rounds nothing."""
 
     origin: npt.NDArray[Any]
     exponent: int
-    whole: bool
 
     @classmethod
     def around(cls, base: Any, queries: Any) -> Frame:
         """Frame of a base: mean and size of a sample. Any frame gives the same result, only more or less fast."""
         sample = base[np.unique(np.linspace(0, len(base) - 1, min(len(base), _ROWS_SAMPLED)).astype(np.int64))]
-        whole = sample.dtype.kind in "biu" and queries.dtype.kind in "biu"
         wide = any(array.dtype.itemsize > (4 if array.dtype.kind == "f" else 2) for array in (sample, queries))
         with np.errstate(over="ignore", invalid="ignore"):
             mean = sample.mean(axis=0, dtype=np.float64)
-            origin = np.rint(mean) if whole else mean
-            origin = np.where(np.isfinite(origin), origin, 0.0).astype(np.float64 if wide else np.float32)
+            origin = np.where(np.isfinite(mean), mean, 0.0).astype(np.float64 if wide else np.float32)
             largest = float(np.abs(sample.astype(np.float64) - origin).max(initial=0.0))
-        usual = whole or largest == 0 or not np.isfinite(largest)
-        return cls(origin, 0 if usual else -int(np.frexp(largest)[1]), whole)
+        exponent = int(np.frexp(largest)[1]) if np.isfinite(largest) else 0
+        return cls(origin, -exponent if abs(exponent) > _USUAL_EXPONENT else 0)
 
     def place(self, vectors: Any) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Vectors and squared norms as float32; vectors that are too far away become zeros with an infinite norm."""
@@ -201,99 +193,81 @@ class Frame:
 class Candidates:
     """Points that may be among the ``k`` nearest of each of some queries, in order of id."""
 
-    def __init__(self, frame: Frame, queries: Any, k: int) -> None:
-        self.queries, norms = frame.place(queries)
-        self.k = k
-        capacity = _capacity(k)
+    def __init__(self, base: Any, queries: Any, k: int, frame: Frame) -> None:
+        self.base, self.queries, self.k = base, queries, k
+        self.placed, norms = frame.place(queries)
         self.factor = error_factor(queries.shape[1])
-        self.exact = frame.whole
-        self.largest = float(norms.max(initial=0.0))
-        # The error of underflows is absolute, and far smaller than this.
-        underflow = queries.shape[1] * 2.0**-140
+        underflow = queries.shape[1] * 2.0**-140  # the error of underflows is absolute, and far smaller than this
         with np.errstate(over="ignore"):
             self.slack = (2.1 * self.factor * norms.astype(np.float64) + underflow).astype(np.float32)
-        n = len(queries)
-        self.limits = np.full(n, np.inf, dtype=np.float32)
-        self.counts = np.zeros(n, dtype=np.int64)
-        self.low = np.empty((n, capacity), dtype=np.float32)
-        self.high = np.empty((n, capacity), dtype=np.float32)
+        n, capacity = len(queries), _capacity(k)
+        self.limits, self.counts = np.full(n, np.inf, dtype=np.float32), np.zeros(n, dtype=np.int64)
+        self.low, self.high = np.empty((2, n, capacity), dtype=np.float32)
         self.ids = np.empty((n, capacity), dtype=np.int64)
 
-    def bounds(self, norms: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Give low + q·x for points with these squared norms, and the part of high − low that depends on the point."""
-        largest = float(norms.max(initial=0.0))
-        if self.exact and not (largest + 2 * math.sqrt(largest) * math.sqrt(self.largest) <= _EXACT_BELOW):
-            self._stop_being_exact()
-        if self.exact:
-            return norms * np.float32(0.5), np.zeros_like(norms)
+    def add(self, dots: Any, norms: npt.NDArray[np.float32], first: int) -> None:
+        """Add points with consecutive ids, given by their products with the queries and their squared norms."""
         with np.errstate(over="ignore", invalid="ignore"):
             lowered = ((0.5 - self.factor) * norms.astype(np.float64)).astype(np.float32)
             spread = (2.1 * self.factor * norms.astype(np.float64)).astype(np.float32)
         lowered[np.isinf(norms)] = -np.inf  # too far for float32: always a candidate, and never a proof
-        return lowered, spread
-
-    def keep_near(self, dots: Any, lowered: Any, spread: Any, first: int, reached: Any, rows: slice) -> None:
-        """Add points to the candidates of some queries; see the kernel."""
         found = (self.slack, self.limits, self.counts, self.low, self.high, self.ids)
-        keep_near(dots, lowered, spread, first, self.exact, self.k, rows.start, rows.stop, found, reached)
+        reached = np.zeros(len(dots), dtype=np.int64)
+        while len(behind := np.flatnonzero(reached < dots.shape[1])):
+            blocks = [(behind[rows],) for rows in slices(len(behind), _ROWS_PER_TASK)]
+            run_tasks(lambda rows: keep_near(dots, lowered, spread, first, rows, found, reached), blocks)
+            run_tasks(self.remove_far, [(row,) for row in np.flatnonzero(self.counts > _capacity(self.k) // 2)])
 
-    def of(self, row: int) -> npt.NDArray[np.int64]:
-        """Ids of the candidates of a query, no more than needed, in ascending order."""
-        if self.counts[row] > self.k:
-            self.limits[row], self.counts[row] = remove_far(
-                self.k, self.exact, row, self.limits[row], self.counts[row], self.low, self.high, self.ids
-            )
-        return self.ids[row, : self.counts[row]]
+    def remove_far(self, row: int) -> None:
+        """Keep the candidates of a query that may still be near.
 
-    def keep(self, row: int, chosen: npt.NDArray[np.int64]) -> None:
-        """Keep only some candidates of a query, given as ascending positions among them."""
+        If these are too many, all of them within the error of the limit, they are measured, and the k nearest stay.
+        """
+        chosen = self._near(row)
+        if len(chosen) > _capacity(self.k) // 2:
+            chosen = np.sort(chosen[self._nearest_of(row, self.ids[row, chosen])])
         for values in (self.low, self.high, self.ids):
             values[row, : len(chosen)] = values[row, chosen]
         self.counts[row] = len(chosen)
 
-    def _stop_being_exact(self) -> None:
-        self.exact = False
-        with np.errstate(over="ignore", invalid="ignore"):  # entries beyond the counts are not initialised
-            self.high += self.slack[:, None]
-        self.limits += self.slack
+    def nearest(self, row: int) -> npt.NDArray[np.int64]:
+        """Ids of the ``k`` nearest points of a query."""
+        ids = self.ids[row, self._near(row)]
+        return ids[self._nearest_of(row, ids)]
+
+    def _near(self, row: int) -> npt.NDArray[np.int64]:
+        """Lower the limit of a query, and give the positions of its candidates that do not exceed it."""
+        count = self.counts[row]
+        self.limits[row] = min(self.limits[row], np.partition(self.high[row, :count], self.k - 1)[self.k - 1])
+        return np.flatnonzero(self.low[row, :count] <= self.limits[row])
+
+    def _nearest_of(self, row: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        points = np.ascontiguousarray(self.base[ids])
+        return smallest(exact_squared_distances(points, self.queries[row]), self.k)[1]
 
 
 def _capacity(k: int) -> int:
-    """How many candidates of a query there is room for. Far ones are removed when it is full, which is rare."""
-    return 2 * k + 1024
+    """How many candidates of a query there is room for. Far ones are removed when half of it is used, which is rare."""
+    return 4 * k + 2048
 
 
 def _nearest(base: Any, queries: Any, k: int, frame: Frame, report: Callable[[int, int], None]) -> Any:
     """Ids of the ``k`` nearest of a block of queries that passes over the base, in order."""
-    found = Candidates(frame, queries, k)
+    found = Candidates(base, queries, k, frame)
     per_block = max(1, min(_DISTANCES_PER_BLOCK // len(queries), _NUMBERS_PER_BLOCK // max(1, int(base.shape[1]))))
     products = np.empty(len(queries) * min(per_block, len(base)), dtype=np.float32)
-
-    def nearest_candidates(row: int) -> npt.NDArray[np.int64]:
-        points = np.ascontiguousarray(base[found.of(row)])
-        return smallest(exact_squared_distances(points, queries[row]), k)[1]
-
-    def keep_nearest(row: int) -> None:
-        found.keep(row, np.sort(nearest_candidates(row)))
-
     blocks = slices(len(base), per_block)
     for number, block in enumerate(blocks, 1):
         placed, norms = frame.place(base[block])
         # contiguous in the last block as well: for any other layout the kernel would be compiled again
         out = products[: len(queries) * len(placed)].reshape(len(queries), len(placed))
-        dots, reached = np.matmul(found.queries, placed.T, out=out), np.zeros(len(queries), dtype=np.int64)
-        keep = partial(found.keep_near, dots, *found.bounds(norms), block.start, reached)
-        run_tasks(keep, [(rows,) for rows in slices(len(queries), _ROWS_PER_TASK)])
-        while len(stuck := np.flatnonzero(reached < len(placed))):
-            # more candidates than there is memory for: measure them now, and keep the k nearest
-            run_tasks(keep_nearest, [(row,) for row in stuck])
-            run_tasks(keep, [(slice(row, row + 1),) for row in stuck])
+        found.add(np.matmul(found.placed, placed.T, out=out), norms, block.start)
         report(number, len(blocks))
     ids = np.empty((len(queries), k), dtype=np.int64)
 
     def measure(rows: slice) -> None:
         for row in range(rows.start, rows.stop):
-            ids[row] = found.of(row)[nearest_candidates(row)]
+            ids[row] = found.nearest(row)
 
     run_tasks(measure, [(rows,) for rows in slices(len(ids), max(1, -(-len(ids) // (4 * usable_cores()))))])
     return ids
