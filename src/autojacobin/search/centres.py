@@ -38,7 +38,7 @@ _TURNS_PER_SPLIT = 8
 _NEAR_CENTRES = 24  # of which the second is chosen
 _ROWS_PER_TASK = 512
 _TINY = 1e-37
-_NO_RULE, _NO_SHARES = np.empty((0, 6)), np.empty(0)
+NO_RULE, NO_SHARES = np.empty((0, 6)), np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Centres:
         numbers, squared = np.empty((len(vectors), n), np.int32), np.empty((len(vectors), n), np.float32)
         *arrays, means, norms_of_means, in_cells = self.arrays(usable, exact=exact)
         cells = means, norms_of_means, cells_to_look_at(len(self), n) if in_cells else 0
-        nearest_centres(vectors, *arrays, cells, _NO_RULE, _NO_SHARES, numbers, squared)  # type: ignore[call-arg]
+        nearest_centres(vectors, *arrays, cells, NO_RULE, NO_SHARES, numbers, squared)  # type: ignore[call-arg]
         return numbers, squared
 
     def arrays(self, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True) -> tuple[Any, ...]:

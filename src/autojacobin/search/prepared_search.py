@@ -1,8 +1,7 @@
 """Search of codes in segments and of the vectors behind them, by one call of compiled code for a few queries.
 
 A search is prepared once for a state of an index: it holds the addresses of all arrays that the kernels read, so that a
-query costs a handful of Python calls. Up to eight queries are searched in the calling thread. More queries of lists are
-searched in blocks on all cores, by the same compiled code, so that their answers are the same.
+query costs a handful of Python calls. More than eight queries of lists are searched in blocks on all cores.
 """
 
 from __future__ import annotations
@@ -18,20 +17,11 @@ import numpy.typing as npt
 
 from autojacobin.core.parallel import run_tasks, slices, usable_cores
 from autojacobin.core.vectors import check_finite
-from autojacobin.search.centres import Centres
+from autojacobin.search.centres import NO_RULE, NO_SHARES, Centres
 from autojacobin.search.decoded import largest_weight
 from autojacobin.search.euclidean import Measure, order_block
+from autojacobin.search.kernels import few
 from autojacobin.search.kernels.coarse_quantiser import write_expected
-from autojacobin.search.kernels.few import (
-    MODEL,
-    PART,
-    REALS,
-    choose_lists,
-    order_codes,
-    order_vectors,
-    search_lists,
-    search_tiles,
-)
 from autojacobin.search.lists import AllowedCodes, Lists, OffsetGrid
 from autojacobin.search.queries import Projection, Queries
 from autojacobin.search.tiles import Tiles
@@ -42,8 +32,6 @@ _MOST_PER_BLOCK = 64  # queries
 _FEWEST_SORTED, _MOST_SORTED = 512, 2**13  # queries, which are sorted by their nearest lists
 _MOST_PROBES = 2**22  # of the queries that are sorted together
 _MISSING = 2**31 - 1  # whole distance where there is no code
-_NO_NUMBERS = np.empty(0)
-_NO_RULE = np.empty((0, 6))
 _NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
 
 Chosen = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
@@ -82,7 +70,7 @@ class Probing:
     def rule(self) -> npt.NDArray[np.float64]:
         """Weights, threshold and k of each level as the kernels take them."""
         if self.weights is None or self.thresholds is None:
-            return _NO_RULE
+            return NO_RULE
         return np.column_stack([self.weights, self.thresholds, np.full(len(self.weights), float(self.k))])
 
 
@@ -111,6 +99,11 @@ class Found(NamedTuple):
     numbers: npt.NDArray[np.int64]
     facts: npt.NDArray[np.float64]  # unit and constant of the whole distances of each query, shape (n_queries, 2)
 
+    @classmethod
+    def empty(cls, n: int, k: int) -> Found:
+        """Memory for the results of ``n`` queries."""
+        return cls(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 2)))
+
 
 class _Search:
     """The segments of a search as the kernels take them.
@@ -121,8 +114,7 @@ class _Search:
     def __init__(self, segments: Sequence[Stored], measure: Measure | None) -> None:
         self._segments, self._measure = tuple(segments), measure
         self._kept: list[Any] = []
-        self._model = np.zeros(len(MODEL), dtype=np.int64)
-        self._parts = np.zeros((len(segments), len(PART)), dtype=np.int64)
+        self._use(np.zeros(len(segments), dtype=few.PART), np.zeros(1, dtype=few.MODEL))
         vectors = None if measure is not None else segments[0].vectors
         self._kind = None
         if vectors is not None:
@@ -135,25 +127,28 @@ class _Search:
                 self._put(part, checked=checked, n_checked=0 if checked is None else len(checked))
                 self._put(part, row_bytes=segment.vectors.strides[0], block_bytes=segment.block_bytes)
 
-    def _put(self, row: npt.NDArray[np.int64], **fields: Any) -> None:
+    def _use(self, parts: npt.NDArray[Any], model: npt.NDArray[Any]) -> None:
+        self._parts, self._model = parts, model
+        self._addresses = np.array([parts.ctypes.data, len(parts), model.ctypes.data])
+
+    def _put(self, record: Any, **fields: Any) -> None:
         """Set fields of a part or of the model to numbers, or to the addresses of arrays; None is 0."""
-        names = PART if len(row) == len(PART) else MODEL
         for name, value in fields.items():
             if isinstance(value, np.ndarray):
                 self._kept.append(value)
                 value = value.ctypes.data
-            row[names.index(name)] = value or 0
+            record[name] = value or 0
 
     def _order(
         self, queries: npt.NDArray[Any], candidates: int | None, collected: npt.NDArray[np.int64], found: Found
     ) -> int:
         """Order candidates, by their vectors if their number was given; gives how many queries have too few results."""
         if candidates is None:
-            return int(order_codes(collected, found.facts, found.distances, found.numbers))
-        doubtful = np.empty((2, 2 * collected[0].size), np.int64)
+            return int(few.order_codes(collected, found.facts, found.distances, found.numbers))
+        doubtful = np.empty((2, collected.size // 2), np.int64)
         doubles = np.ascontiguousarray(queries, np.float64)
-        n_doubtful, n_short = order_vectors(
-            doubles, self._kind, self._parts, collected, found.distances, found.numbers, doubtful
+        n_doubtful, n_short = few.order_vectors(
+            doubles, self._kind, self._addresses, collected, found.distances, found.numbers, doubtful
         )
         if n_doubtful:
             self._check(doubtful[:, :n_doubtful])
@@ -162,7 +157,7 @@ class _Search:
     def _measured(self, queries: npt.NDArray[Any], k: int, candidates: Found) -> Found:
         """The nearest of some candidates by vectors that are measured by their numbers."""
         assert self._measure is not None
-        found = Found(np.empty((len(queries), k)), np.empty((len(queries), k), np.int64), candidates.facts)
+        found = Found.empty(len(queries), k)._replace(facts=candidates.facts)
         order_block(queries, candidates.numbers, self._measure, found.distances, found.numbers)
         return found
 
@@ -180,8 +175,7 @@ class _Search:
 class ListSearch(_Search):
     """Search in inverted lists with these centres, of at least one segment.
 
-    ``weights`` are for codes of residuals. Codes that are compared as without lists have none. ``measure`` measures
-    vectors by their numbers, if they cannot be read in place, or have several types.
+    ``weights`` are for codes of residuals. Codes that are compared as without lists have none.
     """
 
     def __init__(
@@ -192,7 +186,7 @@ class ListSearch(_Search):
         measure: Measure | None = None,
     ) -> None:
         super().__init__(segments, measure)
-        self._centres, self._reals, self._all_usable = centres, np.zeros(len(REALS)), False
+        self._centres, self._all_usable = centres, False
         for part, segment in zip(self._parts, segments, strict=True):
             codes: Any = segment.codes
             self._put(part, codes=codes.blocks, offsets=codes.offsets, bounds=codes.bounds, positions=codes.positions)
@@ -201,9 +195,9 @@ class ListSearch(_Search):
         if weights is not None:
             decoder, start = (np.array(part, dtype=np.float32, order="C") for part in weights[:2])
             self._put(self._model, matrix=decoder, start=start, n_rows=len(decoder))
-            self._reals[2:4] = weights.grid
+            self._put(self._model, low=weights.grid.low, offset_step=weights.grid.step)
         self._allow([segment.allowed for segment in segments])
-        self._live, self._shares = self._counts, _NO_NUMBERS
+        self._live, self._shares = self._counts, NO_SHARES
 
     def restricted(self, allowed: Sequence[AllowedCodes | None]) -> ListSearch:
         """The same search with other codes that count, one entry for each segment; removed codes must not be allowed.
@@ -211,7 +205,8 @@ class ListSearch(_Search):
         Where an entry is None, all codes of the segment count.
         """
         other = copy.copy(self)
-        other._kept, other._model, other._parts = [*self._kept], self._model.copy(), self._parts.copy()
+        other._kept = [*self._kept]
+        other._use(self._parts.copy(), self._model.copy())
         other._allow(allowed)
         other._shares = other._counts / np.maximum(self._live, 1)
         return other
@@ -233,8 +228,8 @@ class ListSearch(_Search):
         )
         self._put(self._model, points=points, origin=origin, groups=groups, order=order, norms=norms)
         self._put(self._model, n_groups=len(groups), n_steps=groups.shape[1], means=means, n_means=len(means))
-        self._put(self._model, norms_of_means=norms_of_means, in_cells=in_cells, largest=rounding[1])
-        self._reals[:2] = rounding[0], rounding[2]
+        self._put(self._model, norms_of_means=norms_of_means, in_cells=in_cells)
+        self._put(self._model, step=rounding[0], largest=rounding[1], largest_norm=rounding[2])
 
     def search(
         self,
@@ -259,15 +254,13 @@ class ListSearch(_Search):
         prepared : Queries, optional
             The queries as they are compared with codes that are not of residuals.
         """
-        n = len(queries)
-        if candidates is not None and self._measure is not None:
-            collected = Found(np.empty((n, candidates)), np.empty((n, candidates), np.int64), np.empty((n, 2)))
-            self._scan(queries, None, probing, prepared, collected)
-            found = self._measured(queries, k, collected)
+        measured = candidates is not None and self._measure is not None
+        run = self._run if len(queries) <= MOST_QUERIES else self._run_blocks
+        found = Found.empty(len(queries), candidates if candidates is not None and measured else k)
+        n_short = run(queries, probing, None if measured else candidates, prepared, found)
+        if measured:
+            found = self._measured(queries, k, found)
             n_short = int((found.numbers[:, -1] < 0).sum())
-        else:
-            found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 2)))
-            n_short = self._scan(queries, candidates, probing, prepared, found)
         if n_short and (probing.most < len(self._centres) or probing.weights is not None):
             short = np.flatnonzero(found.numbers[:, -1] < 0)
             asked = None if prepared is None else prepared[short]
@@ -278,19 +271,6 @@ class ListSearch(_Search):
         counted = prepared is not None and prepared.scales is None
         return found._replace(distances=in_own_type(found.distances, counted))
 
-    def _scan(
-        self,
-        queries: npt.NDArray[Any],
-        candidates: int | None,
-        probing: Probing,
-        prepared: Queries | None,
-        found: Found,
-    ) -> int:
-        """Search the lists that are probed; gives how many queries have too few results."""
-        if len(queries) <= MOST_QUERIES:
-            return self._run(queries, _NOT_CHOSEN, probing, candidates, prepared, found)
-        return self._run_blocks(queries, probing, candidates, prepared, found)
-
     def chosen_lists(self, queries: npt.NDArray[Any], probing: Probing) -> Chosen:
         """The lists that each query scans, nearest first; on all cores."""
         lists = np.empty((len(queries), probing.most), dtype=np.int32)
@@ -298,7 +278,7 @@ class ListSearch(_Search):
         floats = np.ascontiguousarray(queries, dtype=np.float32)
 
         def choose(rows: slice) -> None:
-            choose_lists(floats[rows], self._model, self._reals, probing.rule, self._shares, lists[rows], squared[rows])
+            few.choose_lists(floats[rows], self._addresses, probing.rule, self._shares, lists[rows], squared[rows])
 
         run_tasks(choose, [(rows,) for rows in _blocks(len(queries))])
         return lists, squared
@@ -310,33 +290,26 @@ class ListSearch(_Search):
 
         Distances are in float64, in which different ones stay different. ``in_own_type`` converts those of the merge.
         """
-        n = len(queries)
-        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 2)))
-        probing = Probing(chosen[0].shape[1])
-
-        def search(rows: slice) -> None:
-            asked = None if prepared is None else prepared[rows]
-            here = Found(found.distances[rows], found.numbers[rows], found.facts[rows])
-            self._run(queries[rows], (chosen[0][rows], chosen[1][rows]), probing, None, asked, here)
-
-        run_tasks(search, [(rows,) for rows in _blocks(n)])
+        found, probing = Found.empty(len(queries), k), Probing(chosen[0].shape[1])
+        tasks = [(rows, chosen[0][rows], chosen[1][rows]) for rows in _blocks(len(queries))]
+        self._run_tasks(tasks, queries, probing, None, prepared, found)
         return found.distances, found.numbers
 
     def _run(
         self,
         queries: npt.NDArray[Any],
-        chosen: Chosen,
         probing: Probing,
         candidates: int | None,
         prepared: Queries | None,
         found: Found,
+        chosen: Chosen = _NOT_CHOSEN,
     ) -> int:
         """Search in the calling thread; gives how many queries have too few results."""
         n, k = found.numbers.shape
         floats, collected = np.ascontiguousarray(queries, np.float32), np.empty((4, n, candidates or k), np.int64)
-        search_lists(
-            floats, self._parts, self._model, self._reals, _coding_of(prepared), probing.rule, self._shares,
-            probing.most, *chosen, collected, found.facts,
+        few.search_lists(
+            floats, self._addresses, _coding_of(prepared), probing.rule, self._shares, probing.most, *chosen, collected,
+            found.facts,
         )  # fmt: skip
         return self._order(queries, candidates, collected, found)
 
@@ -354,33 +327,45 @@ class ListSearch(_Search):
         that one query has read are still in the cache for the next.
         """
         per_turn = min(max(_MOST_PROBES // probing.most, _FEWEST_SORTED), _MOST_SORTED)
-        n_short = []
+        n_short = 0
+        for turn in slices(len(queries), per_turn):
+            blocks = _blocks(turn.stop - turn.start)
+            tasks: list[Any] = [(slice(turn.start + rows.start, turn.start + rows.stop),) for rows in blocks]
+            if turn.stop - turn.start >= _FEWEST_SORTED:
+                lists, squared = self.chosen_lists(queries[turn], probing)
+                order = np.argsort(self._centres.places[lists[:, 0]], kind="stable")
+                near = [order[rows] for rows in blocks]
+                tasks = [(turn.start + rows, lists[rows], squared[rows]) for rows in near]
+            n_short += self._run_tasks(tasks, queries, probing, candidates, prepared, found)
+        return n_short
 
-        def search(rows: Any, *chosen: npt.NDArray[Any]) -> None:
+    def _run_tasks(
+        self,
+        tasks: Sequence[tuple[Any, ...]],
+        queries: npt.NDArray[Any],
+        probing: Probing,
+        candidates: int | None,
+        prepared: Queries | None,
+        found: Found,
+    ) -> int:
+        """Search for rows of the queries, in the lists that were chosen for them if they follow, on all cores."""
+
+        def search(rows: Any, *chosen: npt.NDArray[Any]) -> int:
             some, asked = queries[rows], None if prepared is None else prepared[rows]
             here = Found(*(np.empty((len(some), *part.shape[1:]), part.dtype) for part in found))
-            n_short.append(self._run(some, chosen or _NOT_CHOSEN, probing, candidates, asked, here))  # type: ignore[arg-type]
+            n_short = self._run(some, probing, candidates, asked, here, chosen or _NOT_CHOSEN)  # type: ignore[arg-type]
             for part, out in zip(here, found, strict=True):
                 out[rows] = part
+            return n_short
 
-        for start in range(0, len(queries), per_turn):
-            some = queries[start : start + per_turn]
-            blocks: list[Any] = _blocks(len(some))
-            if len(some) < _FEWEST_SORTED:
-                run_tasks(search, [(slice(start + rows.start, start + rows.stop),) for rows in blocks])
-                continue
-            lists, squared = self.chosen_lists(some, probing)
-            order = np.argsort(self._centres.places[lists[:, 0]], kind="stable")
-            sorted_blocks = [order[rows] for rows in blocks]
-            run_tasks(search, [(start + rows, lists[rows], squared[rows]) for rows in sorted_blocks])
-        return sum(n_short)
+        return sum(run_tasks(search, tasks))
 
 
 class TileSearch(_Search):
     """Search among all codes of tiles, for up to eight queries, by the Hamming, asymmetric or decoded distance.
 
     ``projection`` says how vectors become queries. Without one, the queries must be prepared; ``projects`` says
-    whether there is one. ``measure`` is that of :class:`ListSearch`.
+    whether there is one.
     """
 
     def __init__(
@@ -391,8 +376,7 @@ class TileSearch(_Search):
         measure: Measure | None = None,
     ) -> None:
         super().__init__(segments, measure)
-        self._distance, self._reals = distance, np.zeros(len(REALS))
-        self.projects = projection is not None
+        self._distance, self.projects = distance, projection is not None
         for part, segment in zip(self._parts, segments, strict=True):
             tiles: Any = segment.codes
             self._put(part, codes=tiles.words, allowed=segment.allowed)
@@ -403,8 +387,7 @@ class TileSearch(_Search):
             matrix, start, shift = (np.array(part, dtype=np.float32, order="C") for part in projection[:3])
             n_level_bits = projection.n_level_bits
             self._put(self._model, width=matrix.shape[1], matrix=matrix, n_rows=len(matrix), start=start, shift=shift)
-            self._put(self._model, n_level_bits=n_level_bits)
-            self._reals[REALS.index("offset")] = projection.offset
+            self._put(self._model, n_level_bits=n_level_bits, offset=projection.offset)
         self._asked: tuple[tuple[int, int], Any] = (1, words), np.uint64
         self._largest = 1
         if distance != "hamming":
@@ -414,7 +397,8 @@ class TileSearch(_Search):
     def restricted(self, allowed: Sequence[npt.NDArray[np.uint8] | None]) -> TileSearch:
         """The same search with other bitmaps of positions that count; removed codes must not be allowed."""
         other = copy.copy(self)
-        other._kept, other._parts = [*self._kept], self._parts.copy()
+        other._kept = [*self._kept]
+        other._use(self._parts.copy(), self._model)
         for part, bitmap in zip(other._parts, allowed, strict=True):
             other._put(part, allowed=bitmap)
         return other
@@ -429,12 +413,12 @@ class TileSearch(_Search):
         n = len(queries)
         if candidates is not None and self._measure is not None:
             return self._measured(queries, k, self.search(queries, candidates, None, prepared))
-        found = Found(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 2)))
+        found = Found.empty(n, k)
         floats, collected = np.ascontiguousarray(queries, np.float32), np.empty((4, n, candidates or k), np.int64)
         shape, kind = self._asked
-        search_tiles(
-            floats, self._parts, self._model, self._reals, _coding_of(prepared), np.empty((n, *shape), kind),
-            self._largest, collected, found.facts,
+        few.search_tiles(
+            floats, self._addresses, _coding_of(prepared), np.empty((n, *shape), kind), self._largest, collected,
+            found.facts,
         )  # fmt: skip
         if candidates is None and prepared is None and self._distance != "decoded":
             found.facts[:] = (1, 0) if self._distance == "hamming" else found.facts[:, :1] / 2 * (1, 0)

@@ -1,8 +1,7 @@
 """A search in one call of compiled code: centres, tables, codes, candidates and vectors, in the calling thread.
 
-A *part* is a segment as a row of whole numbers: the addresses of its arrays, and their sizes
-(``prepared_search.Stored``). So one compiled function searches any number of segments, and a call passes a handful of
-arrays.
+A *part* is a segment as a record: the addresses of its arrays, and their sizes (``prepared_search.Stored``). So one
+compiled function searches any number of segments, and a call passes a handful of arrays.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numba import carray, types  # type: ignore[attr-defined]
-from numba.extending import overload
 
 from autojacobin.core.compilation import intrinsic, kernel, part_of_others
 from autojacobin.search.kernels.coarse_quantiser import CENTRES_PER_GROUP, cells_to_look_at, nearest_centres
@@ -22,33 +20,24 @@ from autojacobin.search.kernels.list_scan import keep_nearest_slots, scan_lists
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_tables, write_weights
 from autojacobin.search.kernels.selection import LAST_ID, select_smallest
 
-PART = (
+_PART = (
     "n", "codes", "offsets", "bounds", "positions", "allowed", "counts", "ids", "first_id", "rows", "vectors",
     "n_vectors", "row_bytes", "checked", "n_checked", "block_bytes",
 )  # fmt: skip
-"""What a part consists of. Addresses are 0 where there is no such array."""
-(
-    _N, _CODES, _OFFSETS, _BOUNDS, _POSITIONS, _ALLOWED, _COUNTS, _IDS, _FIRST_ID, _ROWS, _VECTORS, _N_VECTORS,
-    _ROW_BYTES, _CHECKED, _N_CHECKED, _BLOCK_BYTES,
-) = range(len(PART))  # fmt: skip
-MODEL = (
+_MODEL = (
     "width", "bytes_per_code", "n_lists", "points", "origin", "groups", "order", "norms", "n_groups", "n_steps",
     "means", "norms_of_means", "n_means", "in_cells", "largest", "matrix", "start", "shift", "n_rows", "n_bits",
     "n_level_bits", "n_words", "lanes", "columns", "copies",
 )  # fmt: skip
+_REALS = ("step", "largest_norm", "low", "offset_step", "offset")
+PART = np.dtype([(name, np.int64) for name in _PART])
+"""What a part consists of. Addresses are 0 where there is no such array."""
+MODEL = np.dtype([*((name, np.int64) for name in _MODEL), *((name, np.float64) for name in _REALS)])
 """What all parts share.
 
-Of lists, the centres as ``Centres.arrays`` gives them. Of tiles, the numbers of bits and the shape. The weights of the
-bits of a query are 2 (query − start)·matrix' + shift.
+Of lists, the centres as ``Centres.arrays`` gives them, and the grid of the offsets. Of tiles, the numbers of bits, the
+shape and a constant. The weights of the bits of a query are 2 (query − start)·matrix' + shift.
 """
-(
-    _WIDTH, _BYTES_PER_CODE, _N_LISTS, _POINTS, _ORIGIN, _GROUPS, _ORDER, _NORMS, _N_GROUPS, _N_STEPS, _MEANS,
-    _NORMS_OF_MEANS, _N_MEANS, _IN_CELLS, _LARGEST, _MATRIX, _START, _SHIFT, _N_ROWS, _N_BITS, _N_LEVEL_BITS,
-    _N_WORDS, _LANES, _COLUMNS, _COPIES,
-) = range(len(MODEL))  # fmt: skip
-REALS = ("step", "largest_norm", "low", "offset_step", "offset")
-"""The step of the centres' bytes, the largest norm of a centre, the grid of the offsets, and a constant of tiles."""
-_STEP, _LARGEST_NORM, _LOW, _OFFSET_STEP, _OFFSET = range(len(REALS))
 
 _PREFETCHED = 256  # bytes of a vector; the CPU notices by itself that others follow
 _LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
@@ -69,130 +58,116 @@ def _pointer(_typing_context: Any, address: Any, like: Any) -> Any:
     return kind(address, like), generate
 
 
+@kernel(inline=True)
+def _parts_at(addresses: Any) -> Any:
+    """The parts: given are their address and number, and the address of what they share."""
+    return carray(_pointer(addresses[0], PART), (addresses[1],))
+
+
+@kernel(inline=True)
+def _models_at(addresses: Any) -> Any:
+    """What the parts share, as the only entry of an array."""
+    return carray(_pointer(addresses[2], MODEL), (1,))
+
+
 # Lists
 
 
 @kernel
-def choose_lists(
-    queries: Any, model: Any, reals: Any, rule: Any, shares: Any, lists: Any, squared: Any
-) -> None:  # fmt: skip
+def choose_lists(queries: Any, addresses: Any, rule: Any, shares: Any, lists: Any, squared: Any) -> None:
     """Write the lists that each query scans, nearest first, and the squared distances of their centres; then -1.
 
     ``rule`` and ``shares`` are those of :func:`~autojacobin.search.kernels.coarse_quantiser.nearest_centres`.
     """
-    _choose_lists(queries, model, reals, rule, shares, lists, squared)
-
-
-@kernel(inner=True)
-def _choose_lists(
-    queries: Any, model: Any, reals: Any, rule: Any, shares: Any, lists: Any, squared: Any
-) -> None:  # fmt: skip
-    n_lists, width, n_steps = model[_N_LISTS], model[_WIDTH], model[_N_STEPS]
-    n_groups, n_means = model[_N_GROUPS], model[_N_MEANS]
-    points = carray(_pointer(model[_POINTS], np.float32), (n_lists, width))
-    origin = carray(_pointer(model[_ORIGIN], np.float32), (width,))
-    groups = carray(_pointer(model[_GROUPS], np.uint8), (n_groups, n_steps, 4, 16, 4))
-    order = carray(_pointer(model[_ORDER], np.int32), (n_lists,))
-    norms = carray(_pointer(model[_NORMS], np.float32), (n_groups * CENTRES_PER_GROUP,))
-    means = carray(_pointer(model[_MEANS], np.uint8), (n_means, n_steps, 4, 16, 4))
-    norms_of_means = carray(_pointer(model[_NORMS_OF_MEANS], np.float32), (n_means * CENTRES_PER_GROUP,))
-    n_cells = cells_to_look_at(n_lists, lists.shape[1]) if model[_IN_CELLS] else 0
-    rounding = reals[_STEP], model[_LARGEST], reals[_LARGEST_NORM]
+    model = _models_at(addresses)[0]
+    n_lists, width, n_steps = model.n_lists, model.width, model.n_steps
+    n_groups, n_means = model.n_groups, model.n_means
+    points = carray(_pointer(model.points, np.float32), (n_lists, width))
+    origin = carray(_pointer(model.origin, np.float32), (width,))
+    groups = carray(_pointer(model.groups, np.uint8), (n_groups, n_steps, 4, 16, 4))
+    order = carray(_pointer(model.order, np.int32), (n_lists,))
+    norms = carray(_pointer(model.norms, np.float32), (n_groups * CENTRES_PER_GROUP,))
+    means = carray(_pointer(model.means, np.uint8), (n_means, n_steps, 4, 16, 4))
+    norms_of_means = carray(_pointer(model.norms_of_means, np.float32), (n_means * CENTRES_PER_GROUP,))
+    n_cells = cells_to_look_at(n_lists, lists.shape[1]) if model.in_cells else 0
+    rounding = model.step, model.largest, model.largest_norm
     cells = means, norms_of_means, n_cells
     _nearest_centres(queries, points, origin, groups, order, norms, rounding, cells, rule, shares, lists, squared)
 
 
+_choose_lists = part_of_others(choose_lists)
+
+
 @kernel
 def search_lists(
-    queries: Any, parts: Any, model: Any, reals: Any, prepared: Any, rule: Any, shares: Any, most: int, lists: Any,
-    squared: Any, candidates: Any, facts: Any,
+    queries: Any, addresses: Any, prepared: Any, rule: Any, shares: Any, most: int, lists: Any, squared: Any,
+    candidates: Any, facts: Any,
 ) -> None:  # fmt: skip
     """Write the nearest codes in the lists that queries of float32 scan, in any order.
 
-    ``parts``, ``model`` and ``reals`` are segments and what they share, as ``PART``, ``MODEL`` and ``REALS`` say.
-    ``prepared`` has words, planes, scales and constants of the queries, and is None if codes are of residuals. A query
-    scans at most ``most`` lists. ``lists`` and ``squared`` are what :func:`choose_lists` gives, which also takes
-    ``rule`` and ``shares``; without rows, the lists are chosen here.
+    ``addresses`` are those of the segments and of what they share, records of ``PART`` and ``MODEL``: numba takes long
+    to find the type of records that are passed to it. ``prepared`` has words, planes, scales and constants of the
+    queries, and is None if codes are of residuals. A query scans at most ``most`` lists. ``lists`` and ``squared`` are
+    what :func:`choose_lists` gives, which also takes ``rule`` and ``shares``; without rows, the lists are chosen here.
 
     ``candidates``, of shape (4, n_queries, n_candidates), gets numbers, parts, positions and whole distances of the
     nearest codes; numbers are -1 where there are fewer. ``facts``, of shape (n_queries, 2), gets what a whole distance
     is multiplied by, and what is added then.
     """
+    parts, model = _parts_at(addresses), _models_at(addresses)[0]
     n, n_parts, wanted = queries.shape[0], parts.shape[0], candidates.shape[2]
     if lists.shape[0] < n:
         lists, squared = np.empty((n, most), dtype=np.int32), np.empty((n, most), dtype=np.float32)
-        _choose_lists(queries, model, reals, rule, shares, lists, squared)
+        _choose_lists(queries, addresses, rule, shares, lists, squared)
         used = 1
         for q in range(n):
             while used < most and lists[q, used] >= 0:
                 used += 1
         lists, squared = lists[:, :used].copy(), squared[:, :used].copy()
-    tables, factors, starts = _tables_of(queries, model, reals, prepared, lists, squared, facts)
-    kept = wanted * model[_COPIES]  # each vector may be found once for each of its codes
+    tables, factors, starts = _tables_of(queries, model, prepared, lists, squared, facts)
+    kept = wanted * model.copies  # each vector may be found once for each of its codes
     found = np.empty((n_parts, n, kept), dtype=np.int32)
     places = np.empty((n_parts, n, kept), dtype=np.int64)
     for s in range(n_parts):
-        _scan_part(parts, s, model, tables, factors, lists, starts, kept, found[s], places[s])
-        if model[_COPIES] > 1:
+        size, n_lists, n_bytes = parts[s].n, model.n_lists, model.bytes_per_code
+        n_blocks, filtered = (size + CODES_PER_BLOCK - 1) // CODES_PER_BLOCK, parts[s].allowed != 0
+        blocks = carray(_pointer(parts[s].codes, np.uint8), (n_blocks, n_bytes, CODES_PER_BLOCK))
+        offsets = carray(_pointer(parts[s].offsets, np.uint8), (n_blocks * CODES_PER_BLOCK,))
+        bounds = carray(_pointer(parts[s].bounds, np.int64), (n_lists + 1,))
+        positions = carray(_pointer(parts[s].positions, np.int32), (size,))
+        bitmap = carray(_pointer(parts[s].allowed, np.uint64), (n_blocks if filtered else 0,))
+        counts = carray(_pointer(parts[s].counts, np.int64), (n_lists if filtered else 0,))
+        _scan_lists(
+            (blocks, offsets), bounds, positions, (bitmap, counts), tables, factors, lists, starts, kept, found[s],
+            places[s],
+        )  # fmt: skip
+        if model.copies > 1:
             _leave_out_copies(found[s], places[s])
     _write_candidates(parts, found, places, candidates)
 
 
-def _tables_of(queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:
+@kernel(inner=True)
+def _tables_of(queries: Any, model: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:
     """Tables, factors and starts of queries."""
-    raise NotImplementedError("only kernels can call this function")
-
-
-@overload(_tables_of)
-def _choose_tables(queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:  # noqa: ARG001
-    return _tables_of_residuals if isinstance(prepared, types.NoneType) else _tables_of_bits
-
-
-def _tables_of_residuals(
-    queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any  # noqa: ARG001
-) -> Any:  # fmt: skip
-    n, n_bits, width = queries.shape[0], model[_N_ROWS], model[_WIDTH]
-    decoder = carray(_pointer(model[_MATRIX], np.float32), (n_bits, width))
-    start = carray(_pointer(model[_START], np.float32), (width,))
-    weights = np.empty((n, n_bits), dtype=np.float32)
-    _write_weights(queries, start, decoder, weights)
-    tables, starts = np.empty((n, (n_bits + 7) // 8, 2, 16), dtype=np.uint8), np.empty(lists.shape, dtype=np.int32)
-    factors, low, step = np.empty(n, dtype=np.int64), reals[_LOW], reals[_OFFSET_STEP]
-    _make_tables(weights, squared, lists, low, step, tables, factors, starts, facts[:, 0], facts[:, 1])
-    return tables, factors, starts
-
-
-def _tables_of_bits(queries: Any, model: Any, reals: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:  # noqa: ARG001
+    n = queries.shape[0]
+    factors, starts = np.zeros(n, dtype=np.int64), np.zeros(lists.shape, dtype=np.int32)
+    if prepared is None:
+        n_bits, low, step = model.n_rows, model.low, model.offset_step
+        decoder = carray(_pointer(model.matrix, np.float32), (n_bits, model.width))
+        start = carray(_pointer(model.start, np.float32), (model.width,))
+        weights = np.empty((n, n_bits), dtype=np.float32)
+        _write_weights(queries, start, decoder, weights)
+        tables = np.empty((n, (n_bits + 7) // 8, 2, 16), dtype=np.uint8)
+        _make_tables(weights, squared, lists, low, step, tables, factors, starts, facts[:, 0], facts[:, 1])
+        return tables, factors, starts
     words, planes, scales, constants = prepared
     sizes = np.empty(64 * words.shape[1], dtype=np.int32)
-    tables = np.empty((queries.shape[0], 2 * model[_BYTES_PER_CODE], 16), dtype=np.uint8)
-    factors, starts = np.zeros(queries.shape[0], dtype=np.int64), np.zeros(lists.shape, dtype=np.int32)
-    for q in range(queries.shape[0]):
+    halves = np.empty((n, 2 * model.bytes_per_code, 16), dtype=np.uint8)
+    for q in range(n):
         write_sizes(words, planes, q, sizes)
-        write_tables(sizes, tables, q)
+        write_tables(sizes, halves, q)
         facts[q, 0], facts[q, 1] = scales[q], constants[q]
-    return tables.reshape((queries.shape[0], model[_BYTES_PER_CODE], 2, 16)), factors, starts
-
-
-@kernel(inner=True)
-def _scan_part(
-    parts: Any, s: int, model: Any, tables: Any, factors: Any, lists: Any, starts: Any, candidates: int, found: Any,
-    places: Any,
-) -> None:  # fmt: skip
-    """Write the nearest codes of a segment: whole distances and positions, in any order, then -1."""
-    n, n_lists, bytes_per_code = parts[s, _N], model[_N_LISTS], model[_BYTES_PER_CODE]
-    n_blocks = (n + CODES_PER_BLOCK - 1) // CODES_PER_BLOCK
-    blocks = carray(_pointer(parts[s, _CODES], np.uint8), (n_blocks, bytes_per_code, CODES_PER_BLOCK))
-    offsets = carray(_pointer(parts[s, _OFFSETS], np.uint8), (n_blocks * CODES_PER_BLOCK,))
-    bounds = carray(_pointer(parts[s, _BOUNDS], np.int64), (n_lists + 1,))
-    positions = carray(_pointer(parts[s, _POSITIONS], np.int32), (n,))
-    filtered = parts[s, _ALLOWED] != 0
-    bitmap = carray(_pointer(parts[s, _ALLOWED], np.uint64), (n_blocks if filtered else 0,))
-    counts = carray(_pointer(parts[s, _COUNTS], np.int64), (n_lists if filtered else 0,))
-    _scan_lists(
-        (blocks, offsets), bounds, positions, (bitmap, counts), tables, factors, lists, starts, candidates, found,
-        places,
-    )  # fmt: skip
+    return halves.reshape((n, model.bytes_per_code, 2, 16)), factors, starts
 
 
 @kernel(inner=True)
@@ -224,65 +199,51 @@ def _leave_out_copies(found: Any, places: Any) -> None:
 
 @kernel
 def search_tiles(
-    queries: Any, parts: Any, model: Any, reals: Any, prepared: Any, asked: Any, rounded_to: int, candidates: Any,
-    facts: Any,
+    queries: Any, addresses: Any, prepared: Any, asked: Any, rounded_to: int, candidates: Any, facts: Any
 ) -> None:  # fmt: skip
     """Write the nearest of all codes, in any order, as :func:`search_lists` does.
 
     ``asked`` is memory for what :func:`~autojacobin.search.kernels.exhaustive.scan_tiles` needs. ``rounded_to`` is the
     largest whole weight of a bit that is not one of a level, and 1 for the Hamming distance.
     """
-    n, n_parts, wanted = queries.shape[0], parts.shape[0], candidates.shape[2]
-    n_words = model[_N_WORDS]
+    parts, model = _parts_at(addresses), _models_at(addresses)[0]
+    n, n_parts, wanted, n_words = queries.shape[0], parts.shape[0], candidates.shape[2], model.n_words
     found = np.empty((n_parts, n, wanted), dtype=np.int32)
     places = np.empty((n_parts, n, wanted), dtype=np.int64)
     sizes, tables = np.zeros(64 * n_words, dtype=np.int32), np.empty((n, 16 * n_words, 16), dtype=np.uint16)
     for q in range(n):
-        _write_sizes(queries, q, model, reals, prepared, rounded_to, sizes, facts)
+        _write_sizes(queries, q, model, prepared, rounded_to, sizes, facts)
         write_query(sizes, tables, asked, q)
     for s in range(n_parts):
-        codes = model[_LANES] * model[_COLUMNS]
-        n_tiles = (parts[s, _N] + codes - 1) // codes
-        tiles = carray(_pointer(parts[s, _CODES], np.uint64), (n_tiles, n_words, model[_LANES], model[_COLUMNS]))
-        n_allowed = (parts[s, _N] + 7) // 8 if parts[s, _ALLOWED] else 0
-        allowed = carray(_pointer(parts[s, _ALLOWED], np.uint8), (n_allowed,))
-        scan_tiles(tiles, parts[s, _N], allowed, tables, asked, wanted, found[s], places[s])
+        codes = model.lanes * model.columns
+        n_tiles = (parts[s].n + codes - 1) // codes
+        tiles = carray(_pointer(parts[s].codes, np.uint64), (n_tiles, n_words, model.lanes, model.columns))
+        n_allowed = (parts[s].n + 7) // 8 if parts[s].allowed else 0
+        allowed = carray(_pointer(parts[s].allowed, np.uint8), (n_allowed,))
+        scan_tiles(tiles, parts[s].n, allowed, tables, asked, wanted, found[s], places[s])
     _write_candidates(parts, found, places, candidates)
 
 
+@kernel(inner=True)
 def _write_sizes(
-    queries: Any, q: int, model: Any, reals: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any
+    queries: Any, q: int, model: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any
 ) -> None:  # fmt: skip
-    """Write what a set bit of a code adds to the distance, in whole numbers; the opposite of what a clear bit adds."""
-    raise NotImplementedError("only kernels can call this function")
+    """Write what a set bit of a code adds to the distance, in whole numbers; the opposite of what a clear bit adds.
 
-
-@overload(_write_sizes)
-def _choose_sizes(
-    queries: Any, q: int, model: Any, reals: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any  # noqa: ARG001
-) -> Any:  # fmt: skip
-    return _sizes_of_projection if isinstance(prepared, types.NoneType) else _sizes_of_planes
-
-
-def _sizes_of_planes(
-    queries: Any, q: int, model: Any, reals: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any  # noqa: ARG001
-) -> None:  # fmt: skip
-    words, planes, scales, constants = prepared
-    write_sizes(words, planes, q, sizes)
-    facts[q, 0], facts[q, 1] = scales[q], constants[q]
-
-
-def _sizes_of_projection(
-    queries: Any, q: int, model: Any, reals: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any  # noqa: ARG001
-) -> None:  # fmt: skip
-    """As :mod:`autojacobin.search.decoded` and :mod:`autojacobin.search.asymmetric` round weights."""
-    n_bits, n_rows, n_levels = model[_N_BITS], model[_N_ROWS], model[_N_LEVEL_BITS]
-    matrix = carray(_pointer(model[_MATRIX], np.float32), (n_rows, model[_WIDTH]))
-    start = carray(_pointer(model[_START], np.float32), (model[_WIDTH],))
-    shift = carray(_pointer(model[_SHIFT], np.float32), (n_bits,))
+    Without prepared queries, weights are rounded as in :mod:`autojacobin.search.decoded`.
+    """
+    if prepared is not None:
+        words, planes, scales, constants = prepared
+        write_sizes(words, planes, q, sizes)
+        facts[q, 0], facts[q, 1] = scales[q], constants[q]
+        return
+    n_bits, n_rows, n_levels = model.n_bits, model.n_rows, model.n_level_bits
+    matrix = carray(_pointer(model.matrix, np.float32), (n_rows, model.width))
+    start = carray(_pointer(model.start, np.float32), (model.width,))
+    shift = carray(_pointer(model.shift, np.float32), (n_bits,))
     weights = np.zeros((1, n_bits), dtype=np.float32)
     _write_weights(queries[q : q + 1], start, matrix, weights[:, :n_rows])
-    unit, constant = 0.0, reals[_OFFSET]
+    unit, constant = 0.0, model.offset
     for b in range(n_bits):
         weights[0, b] += shift[b]
         largest = _LARGEST_OF_LEVELS if b >= n_bits - n_levels else rounded_to
@@ -297,7 +258,7 @@ def _sizes_of_projection(
             whole = np.int64(real if real <= _LARGEST_OF_LEVELS else 0.0)  # not for NaN
         sizes[b] = -whole if weights[0, b] >= 0 else whole
         total += whole
-    for j in range(model[_WIDTH]):
+    for j in range(model.width):
         constant += (np.float64(queries[q, j]) - np.float64(start[j])) ** 2
     facts[q, 0], facts[q, 1] = 2 * unit, constant - unit * total
 
@@ -327,8 +288,8 @@ def _write_candidates(parts: Any, found: Any, places: Any, candidates: Any) -> N
             s = slots[c] // kept
             candidates[0, q, c], candidates[1, q, c] = ids[slots[c]], s
             candidates[2, q, c], candidates[3, q, c] = places[s, q, slots[c] - s * kept], whole[c]
-            row_bytes = parts[s, _ROW_BYTES]  # of the vector, which will be needed soon
-            start = parts[s, _VECTORS] + _row_at(parts, s, candidates[2, q, c]) * row_bytes
+            row_bytes = parts[s].row_bytes  # of the vector, which will be needed soon
+            start = parts[s].vectors + _row_at(parts, s, candidates[2, q, c]) * row_bytes
             prefetch_bytes(start, min(row_bytes, _PREFETCHED))
         for c in range(count, wanted):
             candidates[0, q, c] = -1
@@ -355,14 +316,15 @@ def order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> in
 
 @kernel
 def order_vectors(
-    queries: Any, kind: Any, parts: Any, candidates: Any, distances: Any, numbers: Any, doubtful: Any
+    queries: Any, kind: Any, addresses: Any, candidates: Any, distances: Any, numbers: Any, doubtful: Any
 ) -> tuple[int, int]:  # fmt: skip
     """Write distances and numbers of the nearest candidates by their vectors; infinity and -1 where there are fewer.
 
-    ``queries`` are of float64. ``kind`` is an empty array of the type of the vectors. The
-    parts and candidates are those of :func:`search_lists`. ``doubtful`` gets part and row of the vectors whose block
-    was not checked, or whose distance is not finite. Gives the number of these, and of queries with too few results.
+    ``queries`` are of float64. ``kind`` is an empty array of the type of the vectors. Addresses and candidates are
+    those of :func:`search_lists`. ``doubtful`` gets part and row of the vectors whose block was not checked, or whose
+    distance is not finite. Gives the number of these, and of queries with too few results.
     """
+    parts = _parts_at(addresses)
     n_doubtful, n_short, wanted = 0, 0, numbers.shape[1]
     squared = np.empty((1, candidates.shape[2]))
     names, rows = np.empty((1, candidates.shape[2]), np.int64), np.empty((1, candidates.shape[2]), np.int64)
@@ -386,16 +348,16 @@ def order_vectors(
 
 @kernel(inline=True)
 def _id_at(parts: Any, s: int, position: int) -> Any:
-    if parts[s, _IDS] == 0:
-        return parts[s, _FIRST_ID] + position
-    return carray(_pointer(parts[s, _IDS], np.int64), (parts[s, _N],))[position]
+    if parts[s].ids == 0:
+        return parts[s].first_id + position
+    return carray(_pointer(parts[s].ids, np.int64), (parts[s].n,))[position]
 
 
 @kernel(inline=True)
 def _row_at(parts: Any, s: int, position: int) -> Any:
-    if parts[s, _ROWS] == 0:
+    if parts[s].rows == 0:
         return position
-    return np.int64(carray(_pointer(parts[s, _ROWS], np.uint32), (parts[s, _N],))[position])
+    return np.int64(carray(_pointer(parts[s].rows, np.uint32), (parts[s].n,))[position])
 
 
 @kernel
@@ -428,10 +390,10 @@ def _measure_part(
 ) -> int:  # fmt: skip
     """Write squared distances to rows of a part, and which of them are doubtful; gives the number of these so far."""
     width = queries.shape[1]
-    vectors = carray(_pointer(parts[s, _VECTORS], kind), (parts[s, _N_VECTORS], width))
-    if parts[s, _CHECKED] != 0:
-        checked = carray(_pointer(parts[s, _CHECKED], np.uint8), (parts[s, _N_CHECKED],))
-        row_bytes, block_bytes = parts[s, _ROW_BYTES], parts[s, _BLOCK_BYTES]
+    vectors = carray(_pointer(parts[s].vectors, kind), (parts[s].n_vectors, width))
+    if parts[s].checked != 0:
+        checked = carray(_pointer(parts[s].checked, np.uint8), (parts[s].n_checked,))
+        row_bytes, block_bytes = parts[s].row_bytes, parts[s].block_bytes
         for c in range(rows.shape[1]):
             start = rows[0, c] * row_bytes
             for block in range(start // block_bytes, (start + row_bytes - 1) // block_bytes + 1):
