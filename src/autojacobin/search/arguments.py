@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
+from autojacobin.core.arrays import namespace
 from autojacobin.core.counts import as_count as as_count
 from autojacobin.errors import DataError, DataTypeError
 
@@ -45,6 +47,17 @@ def as_subset(subset: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
         wrong = unique[0] if unique[0] < 0 else unique[-1]
         raise DataError(f"subset must name rows from 0 to {n - 1}, got {wrong}")
     return unique
+
+
+def search_rows(
+    base: Codes, k: SupportsIndex, subset: npt.ArrayLike | None, search: Callable[[Codes, int], tuple[Any, Any]]
+) -> tuple[Any, Any]:
+    """Give what ``search`` finds for a checked ``k`` in the base, or in a subset of it."""
+    if subset is None:
+        return search(base, as_k(k, len(base), "the base"))
+    rows = as_subset(subset, len(base))
+    distances, found = search(base[rows], as_k(k, len(rows), "the subset"))
+    return distances, namespace(found).asarray(rows)[found]
 
 
 def default_candidates(k: int) -> int:

@@ -1,14 +1,9 @@
 """Asymmetric search: the query keeps its real-valued projection, and the base has only bits.
 
-With p the projection of a query and s ∈ {−1, 1} the bits of a code, codes are ranked by the inner product p·s, the
-largest first. Three other quantities give the same order: ‖p − s‖² = ‖p‖² + d − 2 p·s, the squared distance of the
-projection to a corner of the cube; (Σ|p_j| − p·s) / 2; and, because it is the same sum,
-
-    Σ |p_j| over the bits where the code differs from the sign of the projection.
-
-This is a Hamming distance in which each bit has a weight of its own for each query, and it is the distance that is
-reported here. It needs no storage beyond the codes, and finds more than the plain Hamming distance does with codes of
-twice the length.
+With p the projection of a query and s ∈ {−1, 1} the bits of a code, the distance is the sum of |p_j| over the bits that
+differ from the sign of the projection. This is a Hamming distance in which each bit has a weight of its own
+for each query. It is (Σ|p_j| − p·s) / 2, so it ranks codes as ‖p − s‖² does. It finds more than the plain Hamming
+distance does with codes of twice the length.
 """
 
 from __future__ import annotations
@@ -23,14 +18,15 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.search.arguments import as_k, as_subset
+from autojacobin.search.arguments import search_rows
 from autojacobin.search.gpu import DeviceQueries
-from autojacobin.search.kernels.popcount import PLANES, table_sums
+from autojacobin.search.kernels.popcount import table_sums
 from autojacobin.search.kernels.selection import smallest
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
-LARGEST_WEIGHT = 2**PLANES - 1
+_PLANES = 4
+LARGEST_WEIGHT = 2**_PLANES - 1
 _LONGEST = LARGEST_DISTANCE // LARGEST_WEIGHT
 _SUBNORMAL_BELOW = 2.0**-1000  # a fraction of a smaller number may lose digits, or become zero
 _LIFT = 200
@@ -50,7 +46,7 @@ def asymmetric_queries(projections: Any) -> Queries | DeviceQueries:
     steps = xp.where(largest > 0, largest / LARGEST_WEIGHT, 1.0)
     scales = xp.where(largest > 0, xp.ldexp(steps, -lifts), 0.0)
     weights = xp.rint(magnitudes / steps[:, None]).astype(xp.uint8)
-    return weighted_queries(values >= 0, weights, PLANES, LARGEST_WEIGHT * values.shape[1], scales)
+    return weighted_queries(values >= 0, weights, _PLANES, LARGEST_WEIGHT * values.shape[1], scales)
 
 
 def lifted_magnitudes(values: Any) -> tuple[Any, Any]:
@@ -135,22 +131,17 @@ def weighted_topk(
     subset: npt.ArrayLike | None,
 ) -> tuple[Any, Any]:
     """Search with queries that ``prepare`` makes of projections; by real numbers, the distances are sums of |p|."""
-    values = _as_projections(projections, base)
-    if subset is not None:
-        rows = as_subset(subset, len(base))
-        wanted = as_k(k, len(rows), "the subset")
-        distances, found = weighted_topk(values, base[rows], wanted, prepare, exact, None)
-        return distances, namespace(found).asarray(rows)[found]
-    wanted = as_k(k, len(base), "the base")
-    if not len(values):
-        return np.empty((0, wanted), dtype=np.float32), np.empty((0, wanted), dtype=np.int64)
-    device = device_of(base.packed)
-    if exact:
-        found = _exact_topk(to_host(values), base.to_device("cpu"), wanted)
-        return on_device(found[0], device), on_device(found[1], device)
-    queries = prepare(on_device(values, device))
-    steps, ids = tiles_of(base).nearest(queries, wanted)
-    return queries.real(steps), ids
+    values, device = _as_projections(projections, base), device_of(base.packed)
+
+    def search(codes: Codes, wanted: int) -> tuple[Any, Any]:
+        if exact:
+            found = _exact_topk(to_host(values), codes.to_device("cpu"), wanted)
+            return on_device(found[0], device), on_device(found[1], device)
+        queries = prepare(on_device(values, device))
+        steps, ids = tiles_of(codes).nearest(queries, wanted)
+        return queries.real(steps), ids
+
+    return search_rows(base, k, subset, search)
 
 
 def _as_projections(projections: Any, base: Any) -> npt.NDArray[Any]:
@@ -173,14 +164,15 @@ def _as_projections(projections: Any, base: Any) -> npt.NDArray[Any]:
 
 def _exact_topk(projections: npt.NDArray[Any], base: Codes, k: int) -> tuple[Any, Any]:
     """Search by real numbers: sums over tables of the 256 values of each byte, always in the same order."""
+    distances, ids = np.empty((len(projections), k), dtype=np.float32), np.empty((len(projections), k), dtype=np.int64)
 
-    def search(projection: npt.NDArray[Any]) -> tuple[Any, Any]:
+    def search(q: int) -> None:
         sums = np.empty(len(base))
-        table_sums(base.packed, _tables(projection), sums)
-        return smallest(sums, k)
+        table_sums(base.packed, _tables(projections[q].astype(np.float64)), sums)
+        distances[q], ids[q] = smallest(sums, k)
 
-    results = run_tasks(search, [(projection,) for projection in projections.astype(np.float64)])
-    return np.stack([part[0] for part in results]).astype(np.float32), np.stack([part[1] for part in results])
+    run_tasks(search, [(q,) for q in range(len(projections))])
+    return distances, ids
 
 
 def _tables(projection: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

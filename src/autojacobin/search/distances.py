@@ -1,7 +1,4 @@
-"""The distances between queries and codes, in one table.
-
-Everything that offers a choice of distances takes it from here: the index, the cluster jobs, the service, the command
-line and the explorer. A new distance is one more entry.
+"""The distances between queries and codes, in one table, from which everything that offers a choice of them takes it.
 
 The compiled searches are imported when they are called, so that those who only need the names, such as the command
 line, do not wait for numba.
@@ -19,7 +16,7 @@ import numpy as np
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt
-from autojacobin.core.parallel import one_blas_thread, run_tasks
+from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
 from autojacobin.core.vectors import as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search.queries import DistanceTerms, Queries
@@ -54,9 +51,7 @@ class CodeDistance:
     dtype: type[np.int32] | type[np.float32]  # of these: whole numbers if they are counts
     encode: Callable[[Encoder, Any], Any]  # what it needs to know of vectors, such as their codes
     prepare: Callable[[Any], Queries]  # what ``Tiles`` search for, from what was encoded
-    topk: Callable[
-        [Any, Codes, int], tuple[Any, Any]
-    ]  # searches codes for what was encoded, on the GPU if they are there
+    topk: Callable[[Any, Codes, int], tuple[Any, Any]]  # searches codes for what was encoded, where they are
 
     def queries(self, hasher: Encoder, vectors: Any) -> Queries:
         """Prepare vectors as queries; many of them in slices on all cores, each with one thread of BLAS.
@@ -67,9 +62,9 @@ class CodeDistance:
             return self.prepare(self.encode(hasher, vectors))
         # a data frame stays one, so that the hasher can compare the names of its columns
         rows = vectors.iloc if hasattr(vectors, "iloc") else as_matrix(vectors, type(hasher).__name__)
-        slices = [(slice(start, start + _QUERIES_PER_SLICE),) for start in range(0, len(vectors), _QUERIES_PER_SLICE)]
+        tasks = [(some,) for some in slices(len(vectors), _QUERIES_PER_SLICE)]
         with one_blas_thread():
-            return Queries.concatenate(run_tasks(lambda some: self.prepare(self.encode(hasher, rows[some])), slices))
+            return Queries.concatenate(run_tasks(lambda some: self.prepare(self.encode(hasher, rows[some])), tasks))
 
 
 def _function(module: str, name: str) -> Callable[..., Any]:

@@ -1,17 +1,15 @@
 """Re-ranking: the Euclidean order of the candidates that a search over codes found.
 
-Vectors are read in place, whatever their type, and every sum is taken in float64 from the same float32 or float64
-values, so the distances are those of converted copies. If vectors and queries are whole numbers from 0 to 255, sums are
-taken in whole numbers, which gives the same result. If only the nearest are wanted, estimates in float32 show which
-vectors need not be measured in float64.
+Vectors are read in place, whatever their type, and every sum is taken in float64, so the distances are those of
+converted copies. If vectors and queries are whole numbers from 0 to 255, sums are taken in whole numbers, which gives
+the same result. If only the nearest are wanted, estimates in float32 show which vectors need not be measured.
 
-*The error of an estimate.* It is a sum of D squares, none below zero. Each difference and each square is rounded once
-and then takes part in at most D − 1 sums, whatever their order. So the estimate errs by about (D + 2) 2⁻²⁴ of the
-squared distance at most. Twice that is allowed for, which also covers the rounding errors of float64, plus a tiny
-number for squares that are too small for float32. Queries of float64 are rounded to float32 first, and no distance
-changes by more than the query moves. The k-th smallest estimate thus proves that k vectors are within a certain
-distance, and a vector whose estimate is above the limit that follows from it is strictly farther away than these. All
-others are measured again. Estimates that are not finite prove nothing.
+*The error of an estimate.* It is a sum of D squares. Each difference and each square is rounded once and then takes
+part in at most D − 1 sums, whatever their order. So the estimate errs by about (D + 2) 2⁻²⁴ of the squared distance at
+most. Twice that is allowed for, plus a tiny number for squares that are too small for float32. Queries of float64 are
+rounded to float32 first, and no distance changes by more than the query moves. The k-th smallest estimate thus proves
+that k vectors are within a certain distance. Vectors whose estimates are not strictly above the limit that follows from
+it, or are not finite, are measured again.
 """
 
 from __future__ import annotations

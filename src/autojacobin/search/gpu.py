@@ -1,15 +1,9 @@
-"""Search on a GPU: codes and vectors that are CuPy arrays.
+"""Search on a GPU: codes and vectors that are CuPy arrays; ``docs/gpu.md`` describes the steps.
 
-No distance is stored but those of near codes. The distances to a sample of the codes give each query a *limit*, which a
-few more than k codes are expected to be within. One pass over all codes appends those within the limit to the *hits* of
-the query, and the hits are sorted. A query with fewer than k hits, or more than there is room for, gets a second turn,
-in which all its distances are stored. So the answers are those of the CPU: exact, and equal distances in order of
-position.
-
-Weighted distances are sums of whole weights, as on the CPU, and a product of matrices in fp16 with sums in float32 adds
-them up without error. Vectors are screened by products in float32, which err, so the limit of a query is widened by
-twice the largest error. All hits are then measured in float64, and a query whose k-th distance does not prove that
-nothing was missed gets a second turn.
+A sample gives each query a *limit*, and one pass over all codes or vectors appends those within it to the *hits* of the
+query. A query that may lack some gets a second turn, in which all its distances are stored. So the answers are exact.
+Weighted distances are sums of whole weights, which products of matrices in fp16 with sums in float32 add up without
+error.
 
 Arrays of NumPy pass through the same steps if something else runs the kernels (``kernels/gpu.cu``), as the tests do.
 """
@@ -124,9 +118,10 @@ class DeviceProjection:
     """A :class:`~autojacobin.search.queries.Projection` on a GPU, which makes queries for a distance of vectors."""
 
     def __init__(self, projection: Projection, largest: int, decoded: bool) -> None:
-        parts = (projection.matrix.T, projection.start, projection.shift)
-        doubles = [np.ascontiguousarray(part, dtype=np.float64) for part in parts]
-        self._columns, self._start, self._shift = (on_device(part, "cuda") for part in doubles)
+        self._columns, self._start, self._shift = (
+            on_device(np.ascontiguousarray(part, dtype=np.float64), "cuda")
+            for part in (projection.matrix.T, projection.start, projection.shift)
+        )
         self._numbers = (
             np.int32(len(projection.shift)), np.int32(projection.n_level_bits), np.float64(projection.offset),
             np.float64(largest), np.int32(decoded),
@@ -167,8 +162,8 @@ class DeviceCodes:
     def lowest(self, queries: DeviceQueries, k: int) -> Any:
         """Find the ``k`` nearest codes as sorted hits, of uint64: the distance, and the position in the lower half."""
         xp = namespace(self._bytes)
-        if not k:
-            return xp.empty((len(queries), 0), dtype=xp.uint64)
+        if not (k and len(queries)):
+            return xp.empty((len(queries), k), dtype=xp.uint64)
         keys, counts = self.hits(queries, k)
         again = np.flatnonzero(to_host(counts) == 0)
         if len(again):
@@ -222,16 +217,15 @@ class DeviceCodes:
     def _scan(self, what: str, queries: DeviceQueries, results: tuple[Any, ...]) -> None:
         """Pass over all codes. The numbers of codes and queries of a block are those of the kernels."""
         words, n_queries = self._bytes.shape[1] // 4, len(queries)
-        per_warp = 4 if words <= 4 else 2 if words <= 8 else 1
-        if queries.fragments is None:
-            name, per_block, rows = f"hamming_{what}", _THREADS * per_warp, 128
-            asked: tuple[Any, ...] = (queries.words, np.int32(n_queries))
-        else:
-            name, per_block, rows = f"weighted_{what}", _THREADS * per_warp, 16 * min(8, max(1, 32 // words))
-            asked = (queries.fragments, queries.starts, np.int32(n_queries))
+        per_block = _THREADS * (4 if words <= 4 else 2 if words <= 8 else 1)
+        name, rows = f"hamming_{what}", 128
+        asked: tuple[Any, ...] = (queries.words,)
+        if queries.fragments is not None:
+            name, rows = f"weighted_{what}", 16 * min(8, max(1, 32 // words))
+            asked = queries.fragments, queries.starts
         grid = (-(-self.n // per_block), -(-n_queries // rows))
-        options = (f"-DWORDS={words}",)
-        _launch(name, options, grid, _THREADS, (self._bytes, np.uint32(self.n), *asked, *results))
+        arguments = (self._bytes, np.uint32(self.n), *asked, np.int32(n_queries), *results)
+        _launch(name, (f"-DWORDS={words}",), grid, _THREADS, arguments)
 
     def _taken(self, positions: Any) -> DeviceCodes:
         part = object.__new__(DeviceCodes)
@@ -378,10 +372,8 @@ class RerankedSearch:
     def _first_turn(self, queries: npt.NDArray[Any], candidates: int, k: int) -> npt.NDArray[np.float64]:
         """What ``DeviceVectors._sorted`` gives."""
         if len(queries) > _FEW or not self._codes.is_recordable(candidates):
-            found: npt.NDArray[np.float64] = to_host(
-                self._launches(on_device(queries.astype(np.float64), "cuda"), candidates, k)
-            )
-            return found
+            exact = on_device(queries.astype(np.float64), "cuda")
+            return np.asarray(to_host(self._launches(exact, candidates, k)))
         asked = len(queries), candidates, k
         with self._mutex:
             if asked not in self._recorded:
@@ -512,12 +504,7 @@ def _joined(xp: Any, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
 
 
 def _launch(
-    name: str,
-    options: tuple[str, ...],
-    grid: tuple[int, ...],
-    threads: int,
-    arguments: tuple[Any, ...],
-    shared: int = 0,
+    name: str, options: tuple[str, ...], grid: tuple[int, ...], threads: int, arguments: Any, shared: int = 0
 ) -> None:
     """Run a kernel of ``kernels/gpu.cu``, compiled with some options, on the current GPU."""
     cupy: Any = sys.modules["cupy"]
@@ -529,18 +516,12 @@ def _launch(
 
 @cache
 def _kernel(name: str, options: tuple[str, ...], device: int) -> Any:
+    """A kernel, compiled with some options. CuPy keeps what it compiled, also on the disk."""
     cupy: Any = sys.modules["cupy"]
     capability = int(cupy.cuda.Device(device).compute_capability)
     if capability < 80:
         raise DataError(
             f"a search on a GPU needs compute capability 8.0, got {capability / 10:.1f}; use device='cpu' instead"
         )
-    return _module(options).get_function(name)
-
-
-@cache
-def _module(options: tuple[str, ...]) -> Any:
-    """The kernels, compiled with some options. CuPy keeps them on the disk."""
-    cupy: Any = sys.modules["cupy"]
     source = (Path(__file__).parent / "kernels" / "gpu.cu").read_text(encoding="utf-8")
-    return cupy.RawModule(code=source, options=options)
+    return cupy.RawModule(code=source, options=options).get_function(name)

@@ -12,7 +12,7 @@ from autojacobin.core.arrays import device_of, namespace
 from autojacobin.core.counts import as_count
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError
-from autojacobin.search.arguments import as_k, as_subset, check_codes
+from autojacobin.search.arguments import as_subset, check_codes, search_rows
 from autojacobin.search.gpu import DeviceQueries
 from autojacobin.search.kernels.popcount import row_distances
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
@@ -61,15 +61,8 @@ def hamming_topk(
     (array([[1, 1]], dtype=int32), array([[0, 2]]))
     """
     check_codes(queries, base)
-    if subset is not None:
-        rows = as_subset(subset, len(base))
-        distances, found = hamming_topk(queries, base[rows], as_k(k, len(rows), "the subset"))
-        return distances, namespace(found).asarray(rows)[found]
-    wanted = as_k(k, len(base), "the base")
-    if not len(queries):
-        return np.empty((0, wanted), dtype=np.int32), np.empty((0, wanted), dtype=np.int64)
     asked = hamming_queries(queries.to_device(device_of(base.packed)))
-    return tiles_of(base).nearest(asked, wanted)
+    return search_rows(base, k, subset, lambda codes, wanted: tiles_of(codes).nearest(asked, wanted))
 
 
 def hamming_radius(

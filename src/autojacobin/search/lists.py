@@ -1,21 +1,15 @@
 """Inverted lists: codes are grouped by the centre nearest to their vectors, and a query scans a few of the groups.
 
-*The distance.* There are two kinds. Codes of vectors are compared as without lists, and which list a code is in makes
-no difference. Codes of residuals x − centre are compared as follows. The distance of a query to a code
-s ∈ {−1, 1}^n_bits is
-
-    constant − weights·s,
-
-as for all decoded codes, but constant and weights depend on the list, as the query becomes the residual q − centre. The
-weights of ``BinaryAutoencoder`` are linear in the vector, up to a term that is the same for all. So they are the sum of
-weights that depend on the query alone, and of weights that depend on the list alone. The product of the latter with s
-is one number for each code, its *offset*, which is computed when the lists are made and stored as a byte:
+*The distance.* Codes of vectors are compared as without lists. Codes of residuals x − centre are compared as all
+decoded codes are: the distance of a query to a code s ∈ {−1, 1}^n_bits is constant − weights·s. Both depend on the
+list, as the query becomes the residual q − centre. The weights of ``BinaryAutoencoder`` are linear in the vector, so
+they are the sum of weights of the query and of weights of the list. The product of the latter with s is one number for
+each code, its *offset*, which is computed when the lists are made and stored as a byte:
 
     constant of query and list + offset of the code − weights of the query · s
 
-The tables by which codes are scanned (``kernels/lookup.py``) are then made once for each query instead of once for each
-list that it probes. Weights of bits that are the same for all queries, such as those of levels, go to the offsets as a
-whole, and these bits are not scanned.
+So the tables by which codes are scanned (``kernels/lookup.py``) are made once for each query. Weights of bits that are
+the same for all queries, such as those of levels, go to the offsets as a whole, and these bits are not scanned.
 
 *Whole numbers.* Each query rounds all its distances to multiples of one unit, so that they can be compared across
 lists, and across segments that store their offsets on one :class:`OffsetGrid`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +50,8 @@ class Queries:
     The distance of a query to a code is the sum of the weights of the bits in which they differ. Weights are whole
     numbers; ``scales`` turns the sums into real distances. With ``levels``, the whole numbers are ranks of distances.
 
-    Plane t of a query marks the bits whose weight has 2^t in its binary form. The number of planes is a multiple of
-    four. If there are none, all bits have the weight 1, which is the Hamming distance.
+    Plane t of a query marks the bits whose weight has 2^t in its binary form. If there are no planes, all bits have the
+    weight 1, which is the Hamming distance.
     """
 
     words: npt.NDArray[np.uint64]  # codes, shape (n_queries, words)
@@ -69,21 +69,15 @@ class Queries:
         planes = self.planes[rows] if len(self.planes) else self.planes
         return Queries(self.words[rows], self.n_levels, planes, scales, constants, self.levels)
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Queries]) -> Queries:
+    @staticmethod
+    def concatenate(parts: Sequence[Queries]) -> Queries:
         """Join queries that were prepared in the same way."""
-        if len(parts) == 1:
-            return parts[0]
-        scales = [part.scales for part in parts if part.scales is not None]
-        constants = [part.constants for part in parts if part.constants is not None]
-        return cls(
-            np.concatenate([part.words for part in parts]),
-            parts[0].n_levels,
-            np.concatenate([part.planes for part in parts]),
-            np.concatenate(scales) if scales else None,
-            np.concatenate(constants) if constants else None,
-            parts[0].levels,
-        )
+        first, *others = parts
+        if not others:
+            return first
+        names = [name for name in ("words", "planes", "scales", "constants") if getattr(first, name) is not None]
+        joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        return replace(first, **joined)
 
     def real(self, distances: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
         """Convert integer distances to real ones, one row per query.

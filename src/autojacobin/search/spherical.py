@@ -1,14 +1,8 @@
 """Exact search by the spherical Hamming distance.
 
-A bit of Spherical Hashing is 1 where a vector lies inside a sphere. That two vectors lie inside the same sphere says
-more about them than that both lie outside of it. So the distance of two codes is the number of bits that differ,
-divided by the number of ones that they share:
-
-    d(a, b) = |a xor b| / |a and b|
-
-Codes that share no one would be divided by zero. They are divided by 1 / n_bits instead, which places them behind all
-others, in order of their Hamming distance. Since |a or b| = |a xor b| + |a and b|, codes are ranked as they are by the
-Jaccard distance |a xor b| / |a or b|.
+A bit of Spherical Hashing is 1 where a vector lies inside a sphere. Two vectors inside the same sphere have more in
+common than two outside of it, so d(a, b) = |a xor b| / |a and b|. Codes that share no one are divided by 1 / n_bits,
+which places them behind all others. The order is that of the Jaccard distance |a xor b| / |a or b|.
 """
 
 from __future__ import annotations
@@ -21,8 +15,9 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
+from autojacobin.core.parallel import slices
 from autojacobin.errors import DataError
-from autojacobin.search.arguments import as_k, as_subset, check_codes
+from autojacobin.search.arguments import check_codes, search_rows
 from autojacobin.search.queries import Levels, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
@@ -69,18 +64,15 @@ def spherical_topk(
     (array([[0.5, 1. , 9. ]], dtype=float32), array([[1, 2, 0]]))
     """
     check_codes(queries, base)
-    if subset is not None:
-        rows = as_subset(subset, len(base))
-        distances, found = spherical_topk(queries, base[rows], as_k(k, len(rows), "the subset"))
-        return distances, namespace(found).asarray(rows)[found]
-    wanted = as_k(k, len(base), "the base")
-    if not len(queries):
-        return np.empty((0, wanted), dtype=np.float32), np.empty((0, wanted), dtype=np.int64)
-    if namespace(base.packed) is not np:
-        return _topk_by_products(queries, base, wanted)
-    prepared = spherical_queries(queries)
-    whole, ids = tiles_of(base).nearest(prepared, wanted)
-    return prepared.real(whole), ids
+
+    def search(codes: Codes, wanted: int) -> tuple[Any, Any]:
+        if namespace(codes.packed) is not np:
+            return _topk_by_products(queries, codes, wanted)
+        prepared = spherical_queries(queries)
+        whole, ids = tiles_of(codes).nearest(prepared, wanted)
+        return prepared.real(whole), ids
+
+    return search_rows(base, k, subset, search)
 
 
 @lru_cache(maxsize=8)
@@ -114,13 +106,11 @@ def _topk_by_products(queries: Codes, base: Codes, k: int) -> tuple[Any, Any]:
         for codes in (base, queries)
     )
     ones = bits.sum(axis=1)
-    results = []
-    per_block = max(1, _PAIRS_PER_BLOCK // len(base))
-    for start in range(0, len(asked), per_block):
-        block = asked[start : start + per_block]
-        shared = block @ bits.T
-        differing = block.sum(axis=1, keepdims=True) + ones - 2 * shared
+    distances, ids = xp.empty((len(asked), k), dtype=xp.float32), xp.empty((len(asked), k), dtype=xp.int64)
+    for rows in slices(len(asked), max(1, _PAIRS_PER_BLOCK // len(base))):
+        shared = asked[rows] @ bits.T
+        differing = asked[rows].sum(axis=1, keepdims=True) + ones - 2 * shared
         ranks = table[differing.astype(xp.int32), shared.astype(xp.int32)]
-        ids = xp.argsort(ranks, axis=1, kind="stable")[:, :k]
-        results.append((values[xp.take_along_axis(ranks, ids, axis=1).astype(xp.int32)], ids))
-    return xp.concatenate([part[0] for part in results]), xp.concatenate([part[1] for part in results])
+        ids[rows] = xp.argsort(ranks, axis=1, kind="stable")[:, :k]
+        distances[rows] = values[xp.take_along_axis(ranks, ids[rows], axis=1).astype(xp.int32)]
+    return distances, ids

@@ -2,37 +2,35 @@
 
 A *slice* is one bit of each of 512 codes, as a vector of 512 bits: row b of a *chunk* holds bit b of each code. A
 number of n bits for each code is stored the same way, as n vectors that are called its *planes*. Adding the same row to
-512 numbers is then a full adder on whole vectors, with the parity and the majority of three bits. AVX-512 has an
-instruction for any function of three bits. A distance is a sum of rows. They are added as a tree, eight or sixteen at a
-time, so that only the carries of the tree ripple through the higher planes. This takes a little more than two
-instructions for each row and 512 codes; counting the bits of 512 words takes 64 XORs, 64 counts and as many shifts and
-additions.
+512 numbers is then a full adder on whole vectors, with the parity and the majority of three bits. Rows are added as a
+tree, eight or sixteen at a time, so that only the carries of the tree ripple through the higher planes. This takes a
+little more than two instructions for each row and 512 codes.
 
-*Hamming distance.* With s the number of ones that code x and query q have in common, d = |x| + |q| − 2 s. Only the rows
-where the query has a one are added, about half of them. To find the codes with d < R, the planes start as R − |q|, the
-rows are added at the second plane, and then ~|x| is added, which is computed once for all queries:
+*Hamming distance.* With s the number of ones that code x and query q have in common, d = |x| + |q| − 2 s. To find the
+codes with d < R, the planes start as R − |q|, the rows where the query has a one are added at the second plane, and
+then ~|x| is added, which is computed once for all queries:
 
     R − 1 − d = 2 s + (R − |q|) + ~|x|
 
 The sign of the result shows which codes are near. If the query has more ones than zeros, the rows where it has a zero
-are added instead. With t ones of the code among these, d = 2 t + |q| − |x|, and the sum is the complement of the above:
+are added instead. With t ones of the code among these, the sum is the complement of the above:
 
     d − R = 2 t + (|q| + 1 − R) + ~|x|
 
-*Weighted distance.* R − 1 − d is R − 1 − (all weights) + (weights of the bits that agree). The planes start as the
-constant part. List t of a query names the rows that agree with it in bits whose weight has 2^t in its binary form; they
-are added at plane t.
+*Weighted distance.* R − 1 − d is R − 1 − (all weights) + (weights of the bits that agree). List t of a query names the
+rows that agree with it in bits whose weight has 2^t in its binary form; they are added at plane t.
 
-Transposing a tile takes as long as a dozen queries, so it is done once for a block of queries and not kept. Memory and
-disk hold tiles only. Codes of more than 512 bits have tiles of fewer than 512 codes and cannot be sliced.
+Transposing a tile takes as long as a dozen queries, so it is done once for a block of queries and not kept. Codes of
+more than 512 bits have tiles of fewer than 512 codes and cannot be sliced.
 
-The rows of a chunk are: one for each bit; a row of zeros, which fills up the lists of rows; then, for Hamming
-distances, the planes of ~|x|, or, for weighted ones, the inverted rows of the bits.
+The rows of a chunk are: one for each bit; a row of zeros, which fills up the lists of rows; then the planes of ~|x|, or
+for weighted distances the inverted rows of the bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,27 +39,15 @@ from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
-from autojacobin.search.kernels.popcount import PLANES
-from autojacobin.search.kernels.simd import (
-    INT32,
-    VECTOR,
-    WORD,
-    WORDS,
-    call,
-    empty_aligned,
-    everywhere,
-    generate_loop,
-    load,
-    machine_has,
-    splat,
-    store,
-)
+from autojacobin.search.kernels import simd
+from autojacobin.search.kernels.simd import INT32, VECTOR, WORD, WORDS, machine_has
 
 CODES_PER_CHUNK = 64 * WORDS
 _MOST_WORDS = 8  # of a code
 _ROWS_AT_ONCE, _FEWER_ROWS = 16, 8  # rows that are added as one tree
+_USUAL_WEIGHT = 15
 _TRUTH_TABLE_OF_MAJORITY = 0xE8
-_ZERO, _ONES = splat(0), splat(-1)
+_ZERO, _ONES = simd.splat(0), simd.splat(-1)
 
 
 class SlicedQueries(NamedTuple):
@@ -95,13 +81,13 @@ def slice_queries(queries: Any, planes: Any, n_levels: int, codes_per_tile: int)
     lists = planes.shape[1] if planes.size else 1
     # Bits for the largest distance and a sign. Each width is compiled for itself, so it depends on whole words of
     # usual weights, unless the distances are larger.
-    usual = n_bits * ((1 << PLANES) - 1 if planes.size else 1)
+    usual = n_bits * (_USUAL_WEIGHT if planes.size else 1)
     width = max(usual, n_levels - 1).bit_length() + 1
     rows = np.empty((n, lists * (n_bits + _FEWER_ROWS)), dtype=np.uint16)
     ends = np.empty((n, lists), dtype=np.int64)
     signs = np.ones(n, dtype=np.int64)
     if planes.size:
-        _list_agreeing(queries, planes, rows, ends)
+        _list_rows(queries, planes, rows, ends)
         weights = np.bitwise_count(planes).sum(axis=2, dtype=np.int64)
         constants = -1 - weights @ (1 << np.arange(lists))
     else:
@@ -109,7 +95,8 @@ def slice_queries(queries: Any, planes: Any, n_levels: int, codes_per_tile: int)
         mostly_ones = -constants > n_bits // 2
         signs[mostly_ones] = -1
         constants[mostly_ones] = 1 - constants[mostly_ones]
-        _list_ones(np.where(mostly_ones[:, np.newaxis], ~queries, queries), rows, ends)
+        chosen = np.where(mostly_ones[:, np.newaxis], ~queries, queries)
+        _list_rows(np.full_like(queries, ~np.uint64(0)), chosen[:, np.newaxis], rows, ends)
     n_rows = n_bits + 1 + (n_bits if planes.size else width)
     return SlicedQueries(
         rows,
@@ -127,25 +114,14 @@ def slice_queries(queries: Any, planes: Any, n_levels: int, codes_per_tile: int)
 
 def empty_slices(chunks: int, n_bits: int, n_rows: int) -> npt.NDArray[np.uint64]:
     """Memory for the slices of some chunks, with a row of zeros after those of the bits."""
-    slices = empty_aligned((chunks, n_rows, WORDS), np.uint64)
+    slices = simd.empty_aligned((chunks, n_rows, WORDS), np.uint64)
     slices[:, n_bits] = 0
     return slices
 
 
 @kernel
-def _list_ones(queries: Any, rows: Any, ends: Any) -> None:
-    n_bits = 64 * queries.shape[1]
-    for q in range(queries.shape[0]):
-        count = 0
-        for b in range(n_bits):
-            if (queries[q, b >> 6] >> np.uint64(b & 63)) & np.uint64(1):
-                rows[q, count] = WORDS * b
-                count += 1
-        ends[q, 0] = _fill_up(rows, q, count, n_bits)
-
-
-@kernel
-def _list_agreeing(queries: Any, planes: Any, rows: Any, ends: Any) -> None:
+def _list_rows(queries: Any, planes: Any, rows: Any, ends: Any) -> None:
+    """List the bits that are set in each plane: their own rows where the query has a one, otherwise the inverted."""
     n_bits = 64 * queries.shape[1]
     for q in range(queries.shape[0]):
         count = 0
@@ -158,17 +134,10 @@ def _list_agreeing(queries: Any, planes: Any, rows: Any, ends: Any) -> None:
                     one = (queries[q, w] >> np.uint64(bit)) & np.uint64(1)
                     rows[q, count] = WORDS * (64 * w + bit + (0 if one else n_bits + 1))
                     count += 1
-            count = _fill_up(rows, q, count, n_bits)
+            while count % _FEWER_ROWS:  # filled up with the row of zeros
+                rows[q, count] = WORDS * n_bits
+                count += 1
             ends[q, level] = count
-
-
-@kernel(inner=True)
-def _fill_up(rows: Any, q: int, count: int, n_bits: int) -> int:
-    """Fill a list with the row of zeros up to a multiple of eight."""
-    while count % _FEWER_ROWS:
-        rows[q, count] = WORDS * n_bits
-        count += 1
-    return count
 
 
 @kernel(inner=True)
@@ -222,22 +191,22 @@ def _transpose(typing_context: Any, words: Any, t: Any, c: Any, w: Any, slices: 
 
         def store_rows(numbers: list[Any], vectors: list[Any]) -> None:
             for p, vector in zip(numbers, vectors, strict=True):
-                store(builder, vector, builder.gep(target, [builder.mul(p, WORD(WORDS))]))
+                simd.store(builder, vector, builder.gep(target, [builder.mul(p, WORD(WORDS))]))
 
         def exchange_far(start: Any, _: list[Any]) -> list[Any]:
             numbers = [builder.add(start, WORD(p)) for p in range(0, 64, 8)]
-            loaded = [load(builder, builder.gep(source, [builder.mul(p, groups)])) for p in numbers]
+            loaded = [simd.load(builder, builder.gep(source, [builder.mul(p, groups)])) for p in numbers]
             store_rows(numbers, _exchange(builder, loaded, (32, 16, 8)))
             return []
 
         def exchange_near(start: Any, _: list[Any]) -> list[Any]:
             numbers = [builder.add(start, WORD(p)) for p in range(8)]
-            loaded = [load(builder, builder.gep(target, [builder.mul(p, WORD(WORDS))])) for p in numbers]
+            loaded = [simd.load(builder, builder.gep(target, [builder.mul(p, WORD(WORDS))])) for p in numbers]
             store_rows(numbers, _exchange(builder, loaded, (4, 2, 1)))
             return []
 
-        generate_loop(builder, WORD(0), WORD(8), 1, [], exchange_far)
-        generate_loop(builder, WORD(0), WORD(64), 8, [], exchange_near)
+        simd.generate_loop(builder, WORD(0), WORD(8), 1, [], exchange_far)
+        simd.generate_loop(builder, WORD(0), WORD(64), 8, [], exchange_near)
         return context.get_dummy_value()
 
     return types.void(words, t, c, w, slices, slot), generate
@@ -247,8 +216,8 @@ def _exchange(builder: Any, rows: list[Any], shifts: tuple[int, ...]) -> list[An
     """Three rounds over eight rows. In each, the high bits of one row and the low bits of another change places."""
     distance = len(rows) // 2
     for shift in shifts:
-        mask = splat(sum(((1 << shift) - 1) << bit for bit in range(0, 64, 2 * shift)))
-        by = splat(shift)
+        mask = simd.splat(sum(((1 << shift) - 1) << bit for bit in range(0, 64, 2 * shift)))
+        by = simd.splat(shift)
         for one in range(len(rows)):
             if one & distance:
                 continue
@@ -270,7 +239,7 @@ def _append_counts(typing_context: Any, sliced: Any, slot: Any) -> Any:  # noqa:
         adder = _Adder(builder, block["slices"], arguments[1], block["all_bits"], block["all_ends"], WORD(0))
         planes = adder.add_lists([_ZERO] * width, levels=[0])
         for i, plane in enumerate(planes):
-            store(builder, builder.xor(plane, _ONES), adder.row_from_end(width - i))
+            simd.store(builder, builder.xor(plane, _ONES), adder.row_from_end(width - i))
         return context.get_dummy_value()
 
     return types.void(sliced, slot), generate
@@ -287,7 +256,7 @@ def mark_near(typing_context: Any, sliced: Any, chunk: Any, q: Any, near: Any) -
         margins = _margins(context, builder, sliced, arguments)
         marks = builder.xor(margins[-1], _ONES)  # the sign of R − 1 − d is 0 for near codes
         out = _array(context, builder, signature.args[3], arguments[3])
-        store(builder, marks, builder.gep(out.data, [builder.mul(arguments[1], WORD(WORDS))]))
+        simd.store(builder, marks, builder.gep(out.data, [builder.mul(arguments[1], WORD(WORDS))]))
         some = builder.bitcast(builder.icmp_signed("!=", marks, _ZERO), ir.IntType(WORDS))
         return builder.zext(some, WORD)
 
@@ -302,7 +271,8 @@ def write_margins(typing_context: Any, sliced: Any, chunk: Any, q: Any, margins:
         out = _array(context, builder, signature.args[3], arguments[3])
         for i, plane in enumerate(_margins(context, builder, sliced, arguments)):
             row = builder.mul(WORD(i), builder.extract_value(out.shape, 1))
-            store(builder, plane, builder.gep(out.data, [builder.add(row, builder.mul(arguments[1], WORD(WORDS)))]))
+            place = builder.add(row, builder.mul(arguments[1], WORD(WORDS)))
+            simd.store(builder, plane, builder.gep(out.data, [place]))
         return context.get_dummy_value()
 
     return types.void(sliced, chunk, q, margins), generate
@@ -317,10 +287,10 @@ def _margins(context: Any, builder: Any, sliced: Any, arguments: Any) -> list[An
     if lists > 1:
         return adder.add_lists(planes, levels=range(lists))
     sign = builder.load(builder.gep(block["signs"].data, [arguments[2]]))
-    complement = everywhere(builder, builder.ashr(sign, WORD(63)))
+    complement = simd.everywhere(builder, builder.ashr(sign, WORD(63)))
     sums, carry = [], _ZERO
     for i, plane in enumerate(adder.add_lists(planes, levels=[1])):
-        other = load(builder, adder.row_from_end(width - i))
+        other = simd.load(builder, adder.row_from_end(width - i))
         sums.append(builder.xor(builder.xor(builder.xor(plane, other), carry), complement))
         carry = _majority(builder, plane, other, carry)
     return sums
@@ -329,7 +299,7 @@ def _margins(context: Any, builder: Any, sliced: Any, arguments: Any) -> list[An
 def _start(builder: Any, starts: Any, q: Any, width: int) -> list[Any]:
     """Planes that hold the start of query ``q`` for all codes."""
     row = builder.gep(starts.data, [builder.mul(q, builder.extract_value(starts.shape, 1))])
-    return [everywhere(builder, builder.load(builder.gep(row, [WORD(i)]))) for i in range(width)]
+    return [simd.everywhere(builder, builder.load(builder.gep(row, [WORD(i)]))) for i in range(width)]
 
 
 def _array(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -381,34 +351,19 @@ class _Adder:
 
     def _add_list(self, planes: list[Any], level: int, start: Any, end: Any) -> list[Any]:
         """Add the rows from ``start`` to ``end``, a multiple of eight: sixteen at a time, then eight if they remain."""
-        builder = self.builder
-        i, planes = generate_loop(
-            builder,
-            start,
-            end,
-            _ROWS_AT_ONCE,
-            planes,
-            lambda i, sums: self._add(sums, level, self._rows(i, _ROWS_AT_ONCE)),
-        )
-        before = builder.block
-        with builder.if_then(builder.icmp_signed("<", i, end)):
-            more = self._add(planes, level, self._rows(i, _FEWER_ROWS))
-            inside = builder.block
-        results = []
-        for without, with_them in zip(planes, more, strict=True):
-            phi = builder.phi(VECTOR)
-            phi.add_incoming(without, before)
-            phi.add_incoming(with_them, inside)
-            results.append(phi)
-        return results
+
+        def add(count: int, i: Any, sums: list[Any]) -> list[Any]:
+            return self._add(sums, level, self._rows(i, count))
+
+        for count in (_ROWS_AT_ONCE, _FEWER_ROWS):
+            start, planes = simd.generate_loop(self.builder, start, end, count, planes, partial(add, count))
+        return planes
 
     def _rows(self, first: Any, count: int) -> list[Any]:
         builder = self.builder
-        vectors = []
-        for i in range(count):
-            offset = builder.load(builder.gep(self.listed, [builder.add(first, WORD(i))]))
-            vectors.append(load(builder, builder.gep(self.slices, [builder.zext(offset, WORD)])))
-        return vectors
+        places = [builder.gep(self.listed, [builder.add(first, WORD(i))]) for i in range(count)]
+        offsets = [builder.zext(builder.load(place), WORD) for place in places]
+        return [simd.load(builder, builder.gep(self.slices, [offset])) for offset in offsets]
 
     def _add(self, planes: Sequence[Any], level: int, rows: list[Any]) -> list[Any]:
         """Add single bits to the numbers at plane ``level``. The carries of a plane are added to the next."""
@@ -431,4 +386,4 @@ def _majority(builder: Any, a: Any, b: Any, c: Any) -> Any:
         # one instruction fewer than the usual (a & b) | (c & (a | b)), and a ^ b is needed for the parity anyway
         return builder.xor(builder.and_(builder.xor(a, b), builder.xor(a, c)), a)
     # LLVM does not find this instruction by itself
-    return call(builder, "llvm.x86.avx512.pternlog.q.512", VECTOR, a, b, c, INT32(_TRUTH_TABLE_OF_MAJORITY))
+    return simd.call(builder, "llvm.x86.avx512.pternlog.q.512", VECTOR, a, b, c, INT32(_TRUTH_TABLE_OF_MAJORITY))

@@ -2,14 +2,12 @@
 
 64 codes at a time are compared with a radius, and those that may be within it are measured one by one. Whenever the
 memory for them is full, the k nearest stay and the radius shrinks; of equal distances, the lower positions stay. The
-first radius is estimated from every 16th block of 64 codes, because the order of codes often has a meaning: a few more
-of these are within it than their share of the k nearest. A query that finds fewer than k is searched for again without
-an estimate. A tile stays in the nearest cache for all queries.
+first radius is estimated from every 16th block of 64 codes, because the order of codes often has a meaning. A query
+that finds fewer than k is searched for again without an estimate. A tile stays in the nearest cache for all queries.
 
-*Weighted distances.* A distance is a sum of table entries, two for each byte of a code, as in
-``lookup.py``. Here the entries are bytes that are rounded down, and scaled so that the radius is 254. Their sums
-saturate at 255. So a sum below 255 is what all codes within the radius have, and few others. Words of 64 codes are
-transposed in registers for the table lookups.
+*Weighted distances* are sums of table entries, as in ``lookup.py``. Here the entries are bytes that are rounded down,
+and scaled so that the radius is 254. Their sums saturate at 255. So all codes within the radius have a sum below 255,
+and few others do. Words of 64 codes are transposed in registers for the table lookups.
 
 *Hamming distances.* Bits that differ are counted. ARM counts the bits of bytes, and sums of neighbours bring the counts
 of a word together.
@@ -26,21 +24,11 @@ from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, popcount, trailing_zeros, use_wide_registers
+from autojacobin.search.kernels import simd
 from autojacobin.search.kernels.list_scan import keep_nearest_slots, kth_smallest
-from autojacobin.search.kernels.lookup import LOOK_UPS, look_up_halves
-from autojacobin.search.kernels.simd import (
-    VECTOR,
-    WORD,
-    WORDS,
-    call,
-    everywhere,
-    generate_loop,
-    horizontal_sum,
-    load,
-    machine_has,
-)
+from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, LOOK_UPS, look_up_halves
+from autojacobin.search.kernels.simd import VECTOR, WORD, WORDS, machine_has
 
-_CODES_PER_BLOCK = 64
 _BLOCKS_PER_SAMPLED = 16
 _FEWEST_TO_SAMPLE = 2**13  # codes
 _FEWEST_MORE = 128  # codes beyond k that are written down before the radius shrinks
@@ -137,7 +125,7 @@ def scan_tiles(
 @kernel(inline=True)
 def _memory_for(k: int) -> int:
     """Codes that are written down before the radius shrinks, and a block more."""
-    return k + max(k, _FEWEST_MORE) + _CODES_PER_BLOCK
+    return k + max(k, _FEWEST_MORE) + CODES_PER_BLOCK
 
 
 @kernel(inner=True)
@@ -152,7 +140,7 @@ def _scan(
     use_wide_registers()
     codes, per_lane = words.shape[2] * words.shape[3], 64 // words.shape[2]
     in_lane, in_group = trailing_zeros(np.uint64(words.shape[3])), trailing_zeros(np.uint64(codes // 64))
-    trigger, weighted, step = _memory_for(k) - _CODES_PER_BLOCK, asked.itemsize == 1, _CODES_PER_BLOCK * some[2]
+    trigger, weighted, step = _memory_for(k) - CODES_PER_BLOCK, asked.itemsize == 1, CODES_PER_BLOCK * some[2]
     for q in range(some[0], some[1]):
         counts[q] = 0
     for t in range(words.shape[0]):
@@ -254,11 +242,11 @@ def _near_by_tables(builder: Any, block: Any, n_words: Any, tables: Any) -> list
     bytes_, words = ir.VectorType(ir.IntType(8), width), ir.VectorType(WORD, width // 8)
 
     def add(one: Any, other: Any) -> Any:
-        return call(builder, f"llvm.uadd.sat.v{width}i8", bytes_, one, other)
+        return simd.call(builder, f"llvm.uadd.sat.v{width}i8", bytes_, one, other)
 
     def add_word(start: int, w: Any, totals: list[Any]) -> list[Any]:
         source, totals = block(w), list(totals)
-        rows = [load(builder, builder.gep(source, [WORD(start + WORDS * i)]), words) for i in range(8)]
+        rows = [simd.load(builder, builder.gep(source, [WORD(start + WORDS * i)]), words) for i in range(8)]
         for b, values in enumerate(_transposed(builder, [builder.bitcast(row, bytes_) for row in rows])):
             place = builder.add(builder.mul(w, WORD(256)), WORD(32 * b))
             halves = look_up_halves(builder, builder.gep(tables, [place]), values)
@@ -268,7 +256,7 @@ def _near_by_tables(builder: Any, block: Any, n_words: Any, tables: Any) -> list
     masks = []
     for start in range(0, WORDS, words.count):
         zeros = ir.Constant(bytes_, [0] * width)
-        _, totals = generate_loop(builder, WORD(0), n_words, 1, [zeros] * 2, partial(add_word, start))
+        _, totals = simd.generate_loop(builder, WORD(0), n_words, 1, [zeros] * 2, partial(add_word, start))
         masks.append(builder.icmp_unsigned("!=", add(*totals), ir.Constant(bytes_, [255] * width)))
     return masks
 
@@ -277,16 +265,16 @@ def _near_by_counts(builder: Any, block: Any, n_words: Any, query: Any, radius: 
     """Masks of the codes that differ from the query in at most ``radius`` bits."""
 
     def count(w: Any) -> list[Any]:
-        given, source = everywhere(builder, builder.load(builder.gep(query, [w]))), block(w)
-        pointers = [builder.gep(source, [WORD(i)]) for i in range(0, _CODES_PER_BLOCK, WORDS)]
-        differing = [builder.xor(load(builder, pointer), given) for pointer in pointers]
-        return [call(builder, "llvm.ctpop.v8i64", VECTOR, words) for words in differing]
+        given, source = simd.everywhere(builder, builder.load(builder.gep(query, [w]))), block(w)
+        pointers = [builder.gep(source, [WORD(i)]) for i in range(0, CODES_PER_BLOCK, WORDS)]
+        differing = [builder.xor(simd.load(builder, pointer), given) for pointer in pointers]
+        return [simd.call(builder, "llvm.ctpop.v8i64", VECTOR, words) for words in differing]
 
     def add_word(w: Any, totals: list[Any]) -> list[Any]:
         return [builder.add(*pair) for pair in zip(totals, count(w), strict=True)]
 
-    _, totals = generate_loop(builder, WORD(1), n_words, 1, count(WORD(0)), add_word)
-    return [builder.icmp_unsigned("<=", total, everywhere(builder, radius)) for total in totals]
+    _, totals = simd.generate_loop(builder, WORD(1), n_words, 1, count(WORD(0)), add_word)
+    return [builder.icmp_unsigned("<=", total, simd.everywhere(builder, radius)) for total in totals]
 
 
 def _near_by_counted_bytes(
@@ -300,24 +288,24 @@ def _near_by_counted_bytes(
     per_turn = 8 * words.count  # as many sums as there are registers
 
     def count(start: int, w: Any) -> list[Any]:
-        given, source = everywhere(builder, builder.load(builder.gep(query, [w])), words), block(w)
+        given, source = simd.everywhere(builder, builder.load(builder.gep(query, [w])), words), block(w)
         pointers = [builder.gep(source, [WORD(i)]) for i in range(start, start + per_turn, words.count)]
-        differing = [builder.bitcast(builder.xor(load(builder, one, words), given), _BYTES) for one in pointers]
-        counts = [call(builder, "llvm.ctpop.v16i8", _BYTES, some) for some in differing]
+        differing = [builder.bitcast(builder.xor(simd.load(builder, one, words), given), _BYTES) for one in pointers]
+        counts = [simd.call(builder, "llvm.ctpop.v16i8", _BYTES, some) for some in differing]
         if kind is _BYTES:
             return counts
-        return [call(builder, "llvm.aarch64.neon.uaddlp.v8i16.v16i8", _SHORTS, some) for some in counts]
+        return [simd.call(builder, "llvm.aarch64.neon.uaddlp.v8i16.v16i8", _SHORTS, some) for some in counts]
 
     def add_word(start: int, w: Any, totals: list[Any]) -> list[Any]:
         return [builder.add(*pair) for pair in zip(totals, count(start, w), strict=True)]
 
-    masks, limits = [], everywhere(builder, builder.trunc(radius, kind.element), kind)
-    for start in range(0, _CODES_PER_BLOCK, per_turn):
+    masks, limits = [], simd.everywhere(builder, builder.trunc(radius, kind.element), kind)
+    for start in range(0, CODES_PER_BLOCK, per_turn):
         first = count(start, WORD(0))
-        _, totals = generate_loop(builder, WORD(1), n_words, 1, first, partial(add_word, start))
+        _, totals = simd.generate_loop(builder, WORD(1), n_words, 1, first, partial(add_word, start))
         while len(totals) * kind.count > per_turn:
             pairs = zip(totals[0::2], totals[1::2], strict=True)
-            totals = [call(builder, f"llvm.aarch64.neon.addp.{suffix}", kind, *pair) for pair in pairs]
+            totals = [simd.call(builder, f"llvm.aarch64.neon.addp.{suffix}", kind, *pair) for pair in pairs]
         masks += [builder.icmp_unsigned("<=", total, limits) for total in totals]
     return masks
 
@@ -348,7 +336,7 @@ def _bitmap(builder: Any, masks: list[Any]) -> Any:
         parts = [builder.bitcast(builder.sext(mask, bytes_), words) for mask in masks]
         while len(parts) > 1:
             parts = [builder.or_(*pair) for pair in zip(parts[0::2], parts[1::2], strict=True)]
-        some = builder.icmp_unsigned("!=", horizontal_sum(builder, parts[0], builder.or_), WORD(0))
+        some = builder.icmp_unsigned("!=", simd.horizontal_sum(builder, parts[0], builder.or_), WORD(0))
     with builder.if_then(some):
         bits = WORD(0)
         for number, mask in enumerate(masks):

@@ -20,24 +20,15 @@ from numba import types
 from numba.extending import overload
 
 from autojacobin.core.compilation import intrinsic, kernel, part_of_others, use_wide_registers
+from autojacobin.search.kernels import simd
 from autojacobin.search.kernels.selection import select_smallest
-from autojacobin.search.kernels.simd import (
-    CACHE_LINE,
-    INT32,
-    WORD,
-    call,
-    generate_loop,
-    horizontal_sum,
-    load,
-    machine_has,
-    prefetch,
-    shuffle,
-)
+from autojacobin.search.kernels.simd import CACHE_LINE, INT32, WORD, machine_has
 
 _BYTES_AHEAD, _FEWEST_ROWS_AHEAD, _MOST_ROWS_AHEAD = 4096, 4, 24
 
 _UINT8_STRIP, _FLOAT32_STRIP = 32, 16  # numbers in a vector
 _UNROLLED = 4
+_UINT8S = ir.VectorType(ir.IntType(8), _UINT8_STRIP)
 _INT16S = ir.VectorType(ir.IntType(16), _UINT8_STRIP)
 _INT32S = ir.VectorType(INT32, _UINT8_STRIP // 2)
 LONGEST_UINT8 = (2**31 - 1) // 255**2  # numbers in a vector whose sum of squares surely fits 32 bits
@@ -60,7 +51,7 @@ def _prefetch(typing_context: Any, address: Any) -> Any:  # noqa: ARG001
     """Ask for the cache line at an address, which need not be valid, without waiting for it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        prefetch(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
+        simd.prefetch(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
         return context.get_dummy_value()
 
     return types.void(types.uintp), generate
@@ -101,8 +92,8 @@ def _l2_uint8(typing_context: Any, queries: Any, q: Any, vectors: Any, row: Any)
             parts = []
             for strip in range(count):
                 offset = builder.add(start, WORD(strip * _UINT8_STRIP))
-                numbers = load(builder, builder.gep(asked, [offset]), _INT16S, 2)
-                bytes_ = load(builder, builder.gep(stored, [offset]), ir.VectorType(ir.IntType(8), _UINT8_STRIP), 1)
+                numbers = simd.load(builder, builder.gep(asked, [offset]), _INT16S, 2)
+                bytes_ = simd.load(builder, builder.gep(stored, [offset]), _UINT8S, 1)
                 parts.append(_sums_of_pairs(builder, builder.sub(numbers, builder.zext(bytes_, _INT16S))))
             while len(parts) > 1:
                 parts = [builder.add(one, other) for one, other in zip(parts[0::2], parts[1::2], strict=True)]
@@ -111,8 +102,8 @@ def _l2_uint8(typing_context: Any, queries: Any, q: Any, vectors: Any, row: Any)
         start, sums = WORD(0), [ir.Constant(_INT32S, [0] * _INT32S.count)]
         for count in (_UNROLLED, 1):
             step = count * _UINT8_STRIP
-            start, sums = generate_loop(builder, start, width, step, sums, partial(add_strips, count))
-        return horizontal_sum(builder, sums[0], builder.add)
+            start, sums = simd.generate_loop(builder, start, width, step, sums, partial(add_strips, count))
+        return simd.horizontal_sum(builder, sums[0], builder.add)
 
     return types.int32(queries, q, vectors, row), generate
 
@@ -120,13 +111,13 @@ def _l2_uint8(typing_context: Any, queries: Any, q: Any, vectors: Any, row: Any)
 def _sums_of_pairs(builder: Any, numbers: Any) -> Any:
     """Squares of 16-bit numbers, added two by two."""
     if machine_has("avx512bw"):
-        return call(builder, "llvm.x86.avx512.pmaddw.d.512", _INT32S, numbers, numbers)
+        return simd.call(builder, "llvm.x86.avx512.pmaddw.d.512", _INT32S, numbers, numbers)
     half = _INT32S.count
     if machine_has("neon"):  # which multiplies the halves of a register
         parts = [range(half), range(half, 2 * half)]
     else:  # LLVM finds an instruction for neighbours
         parts = [range(0, 2 * half, 2), range(1, 2 * half, 2)]
-    wide = [builder.sext(shuffle(builder, numbers, part), _INT32S) for part in parts]
+    wide = [builder.sext(simd.shuffle(builder, numbers, part), _INT32S) for part in parts]
     return builder.add(*(builder.mul(part, part) for part in wide))
 
 
@@ -136,7 +127,7 @@ def _l2_float32(typing_context: Any, queries: Any, q: Any, vectors: Any, row: An
 
     Vectors of uint16 are the bits of float16. Four sums are kept, so that no addition has to wait for the one before.
     """
-    stored_type = _STORED[vectors.dtype]
+    stored_type, strip_type = _STORED[vectors.dtype], ir.VectorType(_STORED[vectors.dtype], _FLOAT32_STRIP)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         width, (asked, stored) = _row_pointers(context, builder, signature, arguments)
@@ -145,22 +136,22 @@ def _l2_float32(typing_context: Any, queries: Any, q: Any, vectors: Any, row: An
             results = []
             for strip, total in enumerate(sums):
                 offset = builder.add(start, WORD(strip * _FLOAT32_STRIP))
-                numbers = load(builder, builder.gep(asked, [offset]), ir.VectorType(_FLOAT32, _FLOAT32_STRIP), 4)
+                numbers = simd.load(builder, builder.gep(asked, [offset]), ir.VectorType(_FLOAT32, _FLOAT32_STRIP), 4)
                 align = 4 if stored_type is _FLOAT32 else stored_type.width // 8
-                others = load(builder, builder.gep(stored, [offset]), ir.VectorType(stored_type, _FLOAT32_STRIP), align)
+                others = simd.load(builder, builder.gep(stored, [offset]), strip_type, align)
                 gaps = builder.fsub(numbers, _as_float32(builder, others))
                 squares = builder.fmul(gaps, gaps, flags=("contract",))
                 results.append(builder.fadd(total, squares, flags=("contract",)))
             return results
 
         zeros = ir.Constant(ir.VectorType(_FLOAT32, _FLOAT32_STRIP), [0.0] * _FLOAT32_STRIP)
-        start, sums = generate_loop(
+        start, sums = simd.generate_loop(
             builder, WORD(0), width, _UNROLLED * _FLOAT32_STRIP, [zeros] * _UNROLLED, add_strips
         )
         while len(sums) > 1:
             sums = [builder.fadd(one, other) for one, other in zip(sums[0::2], sums[1::2], strict=True)]
-        _, sums = generate_loop(builder, start, width, _FLOAT32_STRIP, sums, add_strips)
-        return horizontal_sum(builder, sums[0], builder.fadd)
+        _, sums = simd.generate_loop(builder, start, width, _FLOAT32_STRIP, sums, add_strips)
+        return simd.horizontal_sum(builder, sums[0], builder.fadd)
 
     return types.float32(queries, q, vectors, row), generate
 

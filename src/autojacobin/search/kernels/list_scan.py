@@ -1,10 +1,9 @@
 """The k nearest codes of the lists that a query probes.
 
-The distances to the codes of its first lists are all written down (``lookup.py``). A radius that holds a few more than
-k of them is found by counting. From then on, only codes within the radius are written down. Whenever their memory is
-full, the k nearest stay and the radius shrinks; of equal distances, the lower positions stay. Lists whose start is
-beyond the radius are skipped. While a list is scanned, as many blocks of the next one are prefetched; these may be
-addresses beyond the end.
+The distances to the codes of its first lists are all written down (``lookup.py``), and a radius that holds a few more
+than k of them is found by counting. From then on, only codes within the radius are written down. Whenever their memory
+is full, the k nearest stay and the radius shrinks; of equal distances, the lower positions stay. While a list is
+scanned, as many blocks of the next one are prefetched; these may be addresses beyond the end.
 
 The k-th smallest of some numbers is found by halving their range and counting, by whole vectors. For a few hundred
 numbers this is faster than moving them.

@@ -1,18 +1,16 @@
 """Distances by lookup tables: 64 codes at a time, for one query.
 
-A table has an entry for each of the 16 values of four bits of a code. With two tables for each byte of a code, a
-distance is a sum of table entries. CPUs look up 16 to 64 bytes by one instruction, in tables of 16 entries that stay in
-a register. (F. André, A.-M. Kermarrec and N. Le Scouarnec, "Cache locality is not enough", VLDB 2015.)
+A table has an entry for each of the 16 values of four bits of a code, and a distance is a sum of entries of two tables
+for each byte. CPUs look up 16 to 64 bytes by one instruction, in tables of 16 entries that stay in a register.
+(F. André, A.-M. Kermarrec and N. Le Scouarnec, "Cache locality is not enough", VLDB 2015.)
 
-A *block* is 64 codes, byte by byte: row b holds byte b of each code. Code i is in column 2 i for i < 32, and in column
-2 (i − 32) + 1 otherwise. So the bytes of a row, seen as 16-bit words, hold code i in the lower and code i + 32 in the
-upper half of word i, and the sums of 32 codes come out in their order.
+A *block* is 64 codes, byte by byte: row b holds byte b of each code. Seen as 16-bit words, a row holds code i in the
+lower and code i + 32 in the upper half of word i, so that the sums of 32 codes come out in their order.
 
 Table entries are at most 127, so that two of them fit a byte. The sums are 16-bit words: one adds up whole words, which
 is the sum of the lower halves plus 256 times the sum of the upper ones, and the other adds up the upper halves.
 
-Each code has an *offset*, a byte. A query adds to the distance the product of the offset and its own *factor*, divided
-by 256.
+Each code has an *offset*, a byte. A query adds the product of the offset and its own *factor*, divided by 256.
 """
 
 from __future__ import annotations
@@ -25,19 +23,8 @@ from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
-from autojacobin.search.kernels.simd import (
-    INT32,
-    WORD,
-    call,
-    everywhere,
-    generate_loop,
-    horizontal_sum,
-    join,
-    load,
-    machine_has,
-    prefetch,
-    shuffle,
-)
+from autojacobin.search.kernels import simd
+from autojacobin.search.kernels.simd import INT32, WORD, machine_has
 
 CODES_PER_BLOCK = 64
 _LARGEST_ENTRY = 127
@@ -91,24 +78,24 @@ def measure_block(
         zero, eight = (_constant(_WORDS, number) for number in (0, 8))
 
         def add_byte(b: Any, totals: list[Any]) -> list[Any]:
-            bytes_ = load(builder, builder.gep(codes, [builder.mul(b, WORD(CODES_PER_BLOCK))]), _BYTES, 1)
-            prefetch(builder, builder.gep(later, [builder.mul(b, WORD(CODES_PER_BLOCK))]))
+            bytes_ = simd.load(builder, builder.gep(codes, [builder.mul(b, WORD(CODES_PER_BLOCK))]), _BYTES, 1)
+            simd.prefetch(builder, builder.gep(later, [builder.mul(b, WORD(CODES_PER_BLOCK))]))
             table = builder.gep(entries, [builder.mul(b, WORD(2 * _ENTRIES))])
             words = builder.bitcast(builder.add(*look_up_halves(builder, table, bytes_)), _WORDS)
             return [builder.add(totals[0], words), builder.add(totals[1], builder.lshr(words, eight))]
 
-        prefetch(builder, builder.gep(offsets.data, [builder.mul(arguments[11], WORD(CODES_PER_BLOCK))]))
-        _, (whole, upper) = generate_loop(builder, WORD(0), used, 1, [zero, zero], add_byte)
+        simd.prefetch(builder, builder.gep(offsets.data, [builder.mul(arguments[11], WORD(CODES_PER_BLOCK))]))
+        _, (whole, upper) = simd.generate_loop(builder, WORD(0), used, 1, [zero, zero], add_byte)
         lower = builder.sub(whole, builder.shl(upper, eight))
         factors, starts, limits = (
-            everywhere(builder, builder.trunc(number, ir.IntType(16)), _WORDS) for number in (factor, start, limit)
+            simd.everywhere(builder, builder.trunc(number, ir.IntType(16)), _WORDS) for number in (factor, start, limit)
         )
         near = WORD(0)
         for first, totals in ((0, lower), (32, upper)):
             place = builder.add(builder.mul(block, WORD(CODES_PER_BLOCK)), WORD(first))
-            small = load(builder, builder.gep(offsets.data, [place]), ir.VectorType(ir.IntType(8), 32), 1)
+            small = simd.load(builder, builder.gep(offsets.data, [place]), ir.VectorType(ir.IntType(8), 32), 1)
             scaled = _upper_product(builder, builder.shl(builder.zext(small, _WORDS), eight), factors)
-            distances = _add_saturated(builder, builder.add(totals, scaled), starts)
+            distances = simd.call(builder, "llvm.uadd.sat.v32i16", _WORDS, builder.add(totals, scaled), starts)
             bits = builder.trunc(builder.lshr(valid, WORD(first)), INT32)
             distances = builder.select(_as_mask(builder, bits), distances, _constant(_WORDS, 65535))
             out = builder.gep(sums.data, [builder.add(builder.mul(row, WORD(CODES_PER_BLOCK)), WORD(first))])
@@ -126,11 +113,11 @@ def mark_row(typing_context: Any, sums: Any, row: Any, limit: Any) -> Any:  # no
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table = context.make_array(signature.args[0])(context, builder, arguments[0])
-        limits = everywhere(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
+        limits = simd.everywhere(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
         near = WORD(0)
         for first in (0, 32):
             place = builder.add(builder.mul(arguments[1], WORD(CODES_PER_BLOCK)), WORD(first))
-            values = load(builder, builder.gep(table.data, [place]), _WORDS, 2)
+            values = simd.load(builder, builder.gep(table.data, [place]), _WORDS, 2)
             marks = builder.bitcast(builder.icmp_unsigned("<=", values, limits), INT32)
             near = builder.or_(near, builder.shl(builder.zext(marks, WORD), WORD(first)))
         return near
@@ -144,21 +131,21 @@ def count_sums(typing_context: Any, sums: Any, rows: Any, limit: Any) -> Any:  #
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table = context.make_array(signature.args[0])(context, builder, arguments[0])
-        limits = everywhere(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
+        limits = simd.everywhere(builder, builder.trunc(arguments[2], ir.IntType(16)), _WORDS)
         end = builder.mul(arguments[1], WORD(CODES_PER_BLOCK))
 
         def add(place: Any, counts: list[Any]) -> list[Any]:
             results = []
             for first, count in zip((0, 32), counts, strict=True):
-                values = load(builder, builder.gep(table.data, [builder.add(place, WORD(first))]), _WORDS, 2)
+                values = simd.load(builder, builder.gep(table.data, [builder.add(place, WORD(first))]), _WORDS, 2)
                 more = builder.add(count, _constant(_WORDS, 1))
                 results.append(builder.select(builder.icmp_unsigned("<=", values, limits), more, count))
             return results
 
-        _, counts = generate_loop(builder, WORD(0), end, CODES_PER_BLOCK, [_constant(_WORDS, 0)] * 2, add)
+        _, counts = simd.generate_loop(builder, WORD(0), end, CODES_PER_BLOCK, [_constant(_WORDS, 0)] * 2, add)
         wide = ir.VectorType(INT32, 32)
         total = builder.add(*(builder.zext(count, wide) for count in counts))
-        return builder.zext(horizontal_sum(builder, total, builder.add), WORD)
+        return builder.zext(simd.horizontal_sum(builder, total, builder.add), WORD)
 
     return types.int64(sums, rows, limit), generate
 
@@ -167,8 +154,8 @@ def _as_mask(builder: Any, bits: Any) -> Any:
     """32 bits as a mask of 16-bit words. Without mask registers, LLVM would move one bit after another."""
     if machine_has("avx512bw"):
         return builder.bitcast(bits, ir.VectorType(ir.IntType(1), _WORDS.count))
-    both = builder.bitcast(everywhere(builder, bits, ir.VectorType(INT32, _WORDS.count // 2)), _WORDS)
-    halves = shuffle(builder, both, [i // 16 for i in range(_WORDS.count)])
+    both = builder.bitcast(simd.everywhere(builder, bits, ir.VectorType(INT32, _WORDS.count // 2)), _WORDS)
+    halves = simd.shuffle(builder, both, [i // 16 for i in range(_WORDS.count)])
     chosen = builder.and_(halves, ir.Constant(_WORDS, [1 << i % 16 for i in range(_WORDS.count)]))
     return builder.icmp_unsigned("!=", chosen, _constant(_WORDS, 0))
 
@@ -180,14 +167,10 @@ def _constant(kind: Any, number: int) -> Any:
 def _upper_product(builder: Any, one: Any, other: Any) -> Any:
     """Upper halves of the products of 16-bit numbers."""
     if machine_has("avx512bw"):  # LLVM does not always find this instruction by itself
-        return call(builder, "llvm.x86.avx512.pmulhu.w.512", _WORDS, one, other)
+        return simd.call(builder, "llvm.x86.avx512.pmulhu.w.512", _WORDS, one, other)
     wide = ir.VectorType(INT32, _WORDS.count)
     product = builder.mul(builder.zext(one, wide), builder.zext(other, wide))
     return builder.trunc(builder.lshr(product, _constant(wide, 16)), _WORDS)
-
-
-def _add_saturated(builder: Any, one: Any, other: Any) -> Any:
-    return call(builder, "llvm.uadd.sat.v32i16", _WORDS, one, other)
 
 
 LOOK_UPS = (
@@ -210,16 +193,16 @@ def look_up_halves(builder: Any, tables: Any, values: Any) -> tuple[Any, Any]:
 
 def _look_up(builder: Any, table: Any, values: Any) -> Any:
     """Entries of a table of 16 bytes for the lower four bits of values, by the best instruction of the machine."""
-    entries, count = load(builder, table, ir.VectorType(ir.IntType(8), _ENTRIES), 1), values.type.count
+    entries, count = simd.load(builder, table, ir.VectorType(ir.IntType(8), _ENTRIES), 1), values.type.count
     if machine_has("avx512vbmi") and count == 64:  # looks at the lower six bits, and the table is repeated
-        repeated = shuffle(builder, entries, [i % _ENTRIES for i in range(count)])
-        return call(builder, "llvm.x86.avx512.permvar.qi.512", values.type, repeated, values)
+        repeated = simd.shuffle(builder, entries, [i % _ENTRIES for i in range(count)])
+        return simd.call(builder, "llvm.x86.avx512.permvar.qi.512", values.type, repeated, values)
     indices = builder.and_(values, _constant(values.type, _ENTRIES - 1))
     for feature, width, name in LOOK_UPS:
         if machine_has(feature):
-            repeated = shuffle(builder, entries, [i % _ENTRIES for i in range(width)])
-            parts = [shuffle(builder, indices, range(i, i + width)) for i in range(0, count, width)]
-            return join(builder, [call(builder, name, part.type, repeated, part) for part in parts])
+            repeated = simd.shuffle(builder, entries, [i % _ENTRIES for i in range(width)])
+            parts = [simd.shuffle(builder, indices, range(i, i + width)) for i in range(0, count, width)]
+            return simd.join(builder, [simd.call(builder, name, part.type, repeated, part) for part in parts])
     result = ir.Constant(values.type, ir.Undefined)
     for i in range(count):
         index = builder.zext(builder.extract_element(indices, INT32(i)), WORD)
@@ -301,10 +284,10 @@ def _generate_products(
         return results
 
     zeros = [ir.Constant(_FLOATS, [0.0] * _FLOATS.count)] * (n_vectors * n_rows)
-    whole = partial(add, lambda pointer: load(builder, pointer, _FLOATS, 4), ("contract",))
-    start, totals = generate_loop(builder, WORD(0), width, _FLOATS.count, zeros, whole)
-    sums = [horizontal_sum(builder, total, builder.fadd) for total in totals]
-    _, sums = generate_loop(builder, start, width, 1, sums, partial(add, builder.load, ()))
+    whole = partial(add, lambda pointer: simd.load(builder, pointer, _FLOATS, 4), ("contract",))
+    start, totals = simd.generate_loop(builder, WORD(0), width, _FLOATS.count, zeros, whole)
+    sums = [simd.horizontal_sum(builder, total, builder.fadd) for total in totals]
+    _, sums = simd.generate_loop(builder, start, width, 1, sums, partial(add, builder.load, ()))
     for i, total in enumerate(sums):
         first = builder.mul(builder.add(arguments[5], WORD(i // n_rows)), n_bits)
         builder.store(total, builder.gep(weights.data, [builder.add(first, numbers[i % n_rows])]))

@@ -2,11 +2,11 @@
 
 A weighted distance is a sum of integer weights over the bits that differ. The weights of a query are stored as bit
 planes: plane t marks the bits whose weight has 2^t in its binary form. A sum of weights is then one bit count for each
-plane. The number of planes is a multiple of four; planes of zeros fill up the rest.
+plane.
 
-The spherical Hamming distance depends on two counts alone: the bits that differ, and the ones that are shared. A table
-gives the *level* of each pair of counts, the rank of its distance among all that codes of this length can have. Levels
-are whole numbers in float32, because ``select_smallest`` needs an infinity for codes that do not count.
+The spherical Hamming distance depends on two counts alone, and a table gives the *level* of each pair of counts
+(``queries.Levels``). Levels are whole numbers in float32, because ``select_smallest`` needs an infinity for codes that
+do not count.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from autojacobin.core.compilation import kernel, popcount, use_wide_registers
 from autojacobin.core.parallel import run_tasks
 from autojacobin.search.kernels.selection import select_smallest
 
-PLANES = 4  # bit planes that are counted together
-_ZERO, _ONE, _TWO, _THREE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
+_ZERO = np.uint64(0)
 
 
 @kernel
@@ -64,21 +63,10 @@ def code_distance(words: Any, t: int, g: Any, bit: Any, queries: Any, planes: An
 def _word_distance(differing: Any, planes: Any, q: int, w: int, lists: Any) -> Any:
     if len(lists) == 1:
         return np.int64(popcount(differing))
-    total = _weight(differing, planes[q, 0, w], planes[q, 1, w], planes[q, 2, w], planes[q, 3, w])
-    for p in range(PLANES, len(lists), PLANES):
-        m0, m1, m2, m3 = planes[q, p, w], planes[q, p + 1, w], planes[q, p + 2, w], planes[q, p + 3, w]
-        total += _weight(differing, m0, m1, m2, m3) << np.uint64(p)
+    total = _ZERO
+    for p in range(len(lists)):
+        total += popcount(differing & planes[q, p, w]) << np.uint64(p)
     return np.int64(total)
-
-
-@kernel(inline=True)
-def _weight(differing: Any, m0: Any, m1: Any, m2: Any, m3: Any) -> Any:
-    return (
-        popcount(differing & m0)
-        + (popcount(differing & m1) << _ONE)
-        + (popcount(differing & m2) << _TWO)
-        + (popcount(differing & m3) << _THREE)
-    )
 
 
 @kernel

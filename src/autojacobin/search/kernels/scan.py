@@ -2,16 +2,13 @@
 
 *Few queries*, and queries of codes that cannot be sliced, are compared with blocks of 64 codes (``exhaustive.py``).
 
-*Many queries* share the work of slicing a tile (``bitslice.py``), which takes as long as a dozen queries. A radius is
-estimated for each query from a sample of the codes. Codes within it are written down with their distances, and those
-beyond the k-th nearest are dropped at the end; of equal distances the later positions. If an estimate is too large, the
-radius shrinks when the memory of the query is full; if it is too small, the query is searched for again without one.
+*Many queries* share the work of slicing a tile (``bitslice.py``). A radius is estimated for each query from a sample of
+the codes. Codes within it are written down with their distances, and those beyond the k-th nearest are dropped at the
+end. If an estimate is too large, the radius shrinks when the memory of the query is full; if it is too small, the query
+is searched for again without one.
 
-The radius is estimated from the distances of some chunks, which are left as bit planes. The distance of a given rank is
-found bit by bit from the highest plane down: count the codes that have the bit, and keep either those that have it or
-those that do not. This takes the same time for any rank, and no distance is ever written out.
-
-Each task takes a block of queries over all tiles. If there are too few queries for that, it takes a part of the tiles.
+The distances to the sample are left as bit planes. The distance of a given rank is found bit by bit from the highest
+plane down: count the codes that have the bit, and keep either those that have it or those that do not.
 """
 
 from __future__ import annotations
@@ -167,8 +164,7 @@ def _collect(
     """
     use_wide_registers()
     near, table = memory
-    chunks = sliced.slices.shape[0]
-    groups = near.shape[0]
+    chunks, groups = sliced.slices.shape[0], near.shape[0]
     capacity = positions.shape[1] - _CODES_PER_WORD
     for q in range(positions.shape[0]):
         set_start(sliced, q, radii[q])
