@@ -83,13 +83,6 @@ class Centres:
             return np.concatenate(_cells(self._shifted, numbers))
 
     @cached_property
-    def places(self) -> npt.NDArray[np.int32]:
-        """The place of each centre in the order. Those of near centres are often near."""
-        places = np.empty(len(self), dtype=np.int32)
-        places[self.order] = np.arange(len(self), dtype=np.int32)
-        return places
-
-    @cached_property
     def _groups(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
         """The centres as bytes, and their norms, in their order."""
         return self._written(self._shifted[self.order])

@@ -29,8 +29,6 @@ from autojacobin.search.tiles import Tiles
 MOST_QUERIES = 8
 """So many queries are searched in the calling thread."""
 _MOST_PER_BLOCK = 64  # queries
-_FEWEST_SORTED, _MOST_SORTED = 512, 2**13  # queries, which are sorted by their nearest lists
-_MOST_PROBES = 2**22  # of the queries that are sorted together
 _MISSING = 2**31 - 1  # whole distance where there is no code
 _NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
 
@@ -103,6 +101,10 @@ class Found(NamedTuple):
     def empty(cls, n: int, k: int) -> Found:
         """Memory for the results of ``n`` queries."""
         return cls(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 2)))
+
+    def of(self, rows: slice) -> Found:
+        """The memory for some of the queries."""
+        return Found(self.distances[rows], self.numbers[rows], self.facts[rows])
 
 
 class _Search:
@@ -291,8 +293,7 @@ class ListSearch(_Search):
         Distances are in float64, in which different ones stay different. ``in_own_type`` converts those of the merge.
         """
         found, probing = Found.empty(len(queries), k), Probing(chosen[0].shape[1])
-        tasks = [(rows, chosen[0][rows], chosen[1][rows]) for rows in _blocks(len(queries))]
-        self._run_tasks(tasks, queries, probing, None, prepared, found)
+        self._run_blocks(queries, probing, None, prepared, found, chosen)
         return found.distances, found.numbers
 
     def _run(
@@ -320,45 +321,16 @@ class ListSearch(_Search):
         candidates: int | None,
         prepared: Queries | None,
         found: Found,
+        chosen: Chosen = _NOT_CHOSEN,
     ) -> int:
-        """Search in blocks on all cores.
+        """Search in blocks on all cores. What a block needs is a slice, because one core at a time runs Python."""
 
-        If there are many queries, a block has queries whose nearest lists are close to each other, so that the lists
-        that one query has read are still in the cache for the next.
-        """
-        per_turn = min(max(_MOST_PROBES // probing.most, _FEWEST_SORTED), _MOST_SORTED)
-        n_short = 0
-        for turn in slices(len(queries), per_turn):
-            blocks = _blocks(turn.stop - turn.start)
-            tasks: list[Any] = [(slice(turn.start + rows.start, turn.start + rows.stop),) for rows in blocks]
-            if turn.stop - turn.start >= _FEWEST_SORTED:
-                lists, squared = self.chosen_lists(queries[turn], probing)
-                order = np.argsort(self._centres.places[lists[:, 0]], kind="stable")
-                near = [order[rows] for rows in blocks]
-                tasks = [(turn.start + rows, lists[rows], squared[rows]) for rows in near]
-            n_short += self._run_tasks(tasks, queries, probing, candidates, prepared, found)
-        return n_short
+        def search(rows: slice) -> int:
+            asked = None if prepared is None else prepared[rows]
+            lists, squared = chosen
+            return self._run(queries[rows], probing, candidates, asked, found.of(rows), (lists[rows], squared[rows]))
 
-    def _run_tasks(
-        self,
-        tasks: Sequence[tuple[Any, ...]],
-        queries: npt.NDArray[Any],
-        probing: Probing,
-        candidates: int | None,
-        prepared: Queries | None,
-        found: Found,
-    ) -> int:
-        """Search for rows of the queries, in the lists that were chosen for them if they follow, on all cores."""
-
-        def search(rows: Any, *chosen: npt.NDArray[Any]) -> int:
-            some, asked = queries[rows], None if prepared is None else prepared[rows]
-            here = Found(*(np.empty((len(some), *part.shape[1:]), part.dtype) for part in found))
-            n_short = self._run(some, probing, candidates, asked, here, chosen or _NOT_CHOSEN)  # type: ignore[arg-type]
-            for part, out in zip(here, found, strict=True):
-                out[rows] = part
-            return n_short
-
-        return sum(run_tasks(search, tasks))
+        return sum(run_tasks(search, [(rows,) for rows in _blocks(len(queries))]))
 
 
 class TileSearch(_Search):

@@ -360,7 +360,7 @@ def _row_at(parts: Any, s: int, position: int) -> Any:
     return np.int64(carray(_pointer(parts[s].rows, np.uint32), (parts[s].n,))[position])
 
 
-@kernel
+@kernel(reassociate=True)
 def mark_unlike(queries: Any, middle: Any, distances: Any, far: Any, central: Any, unlike: Any) -> int:
     """Write how unlike the vectors of an index queries are, from 0 to 3; gives the sum.
 
