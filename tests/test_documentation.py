@@ -222,9 +222,3 @@ def test_make_quick_runs_tests_that_exist():
     assert len(paths) > 5
     assert all((root / path).exists() for path in paths)
     assert "make quick" in (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
-
-
-def test_the_table_of_kernels_names_every_module():
-    kernels = importlib.import_module("autojacobin.search.kernels")
-    named = set(re.findall(r"^``(\w+)``", kernels.__doc__, flags=re.MULTILINE))
-    assert named == {path.stem for path in Path(kernels.__file__).parent.glob("*.py")} - {"__init__"}

@@ -65,7 +65,9 @@ def own_registry(monkeypatch):
     monkeypatch.setattr(persistence, "_CLASSES", dict(persistence._CLASSES))
 
 
-@pytest.mark.parametrize("hasher", [*dict.fromkeys(each.hasher for each in methods()), OwnCodes, PartitionedHasher, Quantiles])
+@pytest.mark.parametrize(
+    "hasher", [*dict.fromkeys(each.hasher for each in methods()), OwnCodes, PartitionedHasher, Quantiles]
+)
 def test_a_docstring_lists_all_parameters_and_what_is_learned(hasher):
     listed = re.findall(r"^ *(\w+) : .*\n {4,}\S", hasher.__doc__, flags=re.MULTILINE)
     described = () if hasher is Quantiles else hasher._tensors
