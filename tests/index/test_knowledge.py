@@ -121,12 +121,20 @@ def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
     assert known.candidates[place] == pytest.approx(whole, rel=0.3)
 
 
-@pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
-def test_a_sample_of_a_large_base_shows_the_same_recall(X, monkeypatch, share):
+@pytest.fixture(scope="module")
+def taught(X):
+    """An index with lists that has learned from 1,000 queries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(knowledge, "_MOST_QUERIES", 1000)
+        index = Index(PartitionedAutoencoder(29, n_lists=32, random_state=0).fit(X))
+        index.add(X)
+    return index
+
+
+@pytest.mark.parametrize("share", [0.05, 0.6])
+def test_a_sample_of_a_large_base_shows_the_same_recall(taught, X, monkeypatch, share):
+    index, whole = taught, taught._state.knowledge
     monkeypatch.setattr(knowledge, "_MOST_QUERIES", 1000)
-    index = Index(PartitionedAutoencoder(29, n_lists=32, random_state=0).fit(X))
-    index.add(X)
-    whole = index._state.knowledge
     monkeypatch.setattr(knowledge, "_PRODUCTS", 1000 * 12 * int(3000 * share))
     monkeypatch.setattr(knowledge, "_MOST_PRODUCTS", 0)
     known = learn(index._state, "decoded")

@@ -125,7 +125,7 @@ class ListHasher(Hasher):
                 f"there must be at least as many training vectors as lists, got {len(X)} for n_lists={wanted}; pass "
                 "more vectors, or ask for fewer lists"
             )
-        centres, self.learned_centres = self.learned_centres, None
+        centres: Centres | None = vars(self).pop("learned_centres", None)
         if centres is None:
             centres = kmeans(X, wanted, random_state=rng, device=self._device(), progress=progress)
         self.centres_, self.origin_ = centres.points, centres.origin

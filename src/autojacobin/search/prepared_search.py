@@ -418,6 +418,6 @@ def in_own_type(distances: npt.NDArray[np.float64], counted: bool) -> npt.NDArra
 
 
 def _blocks(n: int) -> list[slice]:
-    """Rows in blocks of a size that keeps all cores busy."""
-    step = min(max(MOST_QUERIES, n // (2 * usable_cores())), _MOST_PER_BLOCK)
+    """Rows in blocks of a size that keeps all cores busy, and few: one core at a time begins and ends a block."""
+    step = min(max(MOST_QUERIES, -(-n // usable_cores())), _MOST_PER_BLOCK)
     return slices(n, step)
