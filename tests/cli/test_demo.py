@@ -14,6 +14,7 @@ import typer
 import autojacobin
 from autojacobin import BinaryAutoencoder, Index, NeighbourHashing
 from autojacobin.cli import app, main
+from autojacobin.cli.reproduce import _program_name
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth
 from autojacobin.reproduction import Settings
@@ -176,3 +177,10 @@ def test_the_folder_of_another_set_is_refused(command, folder):
     result = command(*SMALL, "--out", "small")
     assert result.code == 1
     assert "holds the results of the set 'photos'" in result.err
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_the_commands_that_it_proposes_can_be_typed(monkeypatch, tmp_path, on_path):
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin" / "autojacobin"), "demo"])
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/autojacobin" if on_path else None)
+    assert _program_name() == ("autojacobin" if on_path else str(tmp_path / "bin" / "autojacobin"))

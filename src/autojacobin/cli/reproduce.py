@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 import statistics
+import sys
 import textwrap
 import time
 from contextlib import nullcontext
@@ -204,7 +205,14 @@ def _print_next_steps(made: Reproduction, seconds: float) -> None:
         ("Learn codes for vectors of your own:", "train vectors.npy model.safetensors"),
         ("Make every table and figure of the paper, in a quarter of an hour:", "reproduce"),
     ):
-        typer.echo(f"   {purpose}\n      autojacobin {arguments}")
+        typer.echo(f"   {purpose}\n      {_program_name()} {arguments}")
+
+
+def _program_name() -> str:
+    """Command that calls this program again: its name, or its path if it is not on the search path."""
+    called = Path(sys.argv[0])
+    elsewhere = called.name == "autojacobin" and shutil.which("autojacobin") is None
+    return shlex.quote(str(called)) if elsewhere else "autojacobin"
 
 
 def _print(text: str) -> None:
