@@ -1,5 +1,6 @@
 """A real Dask cluster: a scheduler and workers in processes of their own, one of which is killed."""
 
+import gc
 import json
 import os
 import random
@@ -316,6 +317,15 @@ def test_certificates_that_are_missing_are_reported():
     expected = "cannot be used as the address of a scheduler: .*name certificates for TLS in Dask's"
     with pytest.raises(DataError, match=expected), connect("tls://127.0.0.1:9"):
         pass
+
+
+def test_a_client_that_cannot_connect_is_closed_at_once(monkeypatch):
+    monkeypatch.setattr("autojacobin.jobs.workers._SECONDS_TO_CONNECT", 1)
+    for address in ("tcp://127.0.0.1:9", "tls://127.0.0.1:9"):
+        with pytest.raises((DataError, StorageError)), connect(address):
+            pass
+        clients = [each for each in gc.get_objects() if isinstance(each, distributed.Client)]
+        assert {each.status for each in clients} <= {"running", "closed"}
 
 
 def test_threads_of_one_worker_do_not_disturb_each_other(tmp_path, X, pattern, hasher, single):

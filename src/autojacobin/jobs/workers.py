@@ -6,6 +6,7 @@ import importlib
 import logging
 import re
 import signal
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -142,9 +143,11 @@ def _client(distributed: Any, address: str) -> Any:
     try:
         return distributed.Client(address, timeout=_SECONDS_TO_CONNECT)
     except OSError as error:
+        _close_client(distributed, error)
         silent = f"no scheduler answers at {address} within {_SECONDS_TO_CONNECT} s"
         raise StorageError(f"{silent}; start one with `dask scheduler`") from error
     except (TypeError, ValueError, RuntimeError, ImportError) as error:  # no certificates, or no such transport
+        _close_client(distributed, error)
         raise DataError(
             f"{address} cannot be used as the address of a scheduler: {' '.join(str(error).split())}; give for example "
             "tcp://scheduler:8786, and name certificates for TLS in Dask's configuration, as distributed.comm.tls"
@@ -166,3 +169,12 @@ def _error_of(future: Any, about: str) -> AutoJacobinError:
         return AutoJacobinError(f"workers died while they worked on {about}; give them more memory, or smaller chunks")
     reason = redacted_message(reason_of(error))
     return AutoJacobinError(f"the work on {about} failed: {type(error).__name__}: {reason}")
+
+
+def _close_client(distributed: Any, error: BaseException) -> None:
+    """Close a client that could not connect. Collected while another one starts, it would wait for that for ever."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        client = frame.f_locals.get("self")
+        if isinstance(client, distributed.Client):
+            client.close()
+            return
