@@ -45,7 +45,7 @@ INITS = ("random", "itq", "okmeans")
 
 def run(score_of, progress=None, steps_per_epoch=STEPS_PER_EPOCH, **changes):
     """Choose among stand-ins for networks: a name, a recipe and a number of steps. Queries differ in both kinds."""
-    told = []
+    reports = []
 
     def train(network, recipe, n_epochs, rng):
         for step in range(n_epochs * steps_per_epoch):
@@ -55,12 +55,13 @@ def run(score_of, progress=None, steps_per_epoch=STEPS_PER_EPOCH, **changes):
         return score_of(network) + NOISE[3 if heavy(network) else INITS.index(network[0])]
 
     def report(stage, done, total):
-        told.append((done, total))
+        reports.append((done, total))
         if progress is not None:
             progress(done)
 
     selection = Selection(options(**changes), train, score, 0, steps_per_epoch, report)
-    return selection.run(lambda init: (init, None, 0)), told
+    chosen = selection.run(lambda init: (init, None, 0))
+    return chosen, reports
 
 
 def heavy(network):

@@ -148,13 +148,13 @@ def test_training_is_adam_on_the_straight_through_gradient():
     Z = np.column_stack([X[:, :6] - X[:, :6].mean(axis=0), np.ones(300)])
     start = np.random.default_rng(2).normal(size=(6, 7))
     batches = draw_batches(X, np.arange(300), 150, 2, 4, np.random.RandomState(0))
-    told, pairs = [], [Weights(0.2, 0.5), Weights(0.01, 3.0)]
-    found = train(Z, start, batches, pairs, 12, lambda done, total: told.append(done))
+    steps, pairs = [], [Weights(0.2, 0.5), Weights(0.01, 3.0)]
+    found = train(Z, start, batches, pairs, 12, lambda done, _: steps.append(done))
     assert found.shape == (2, 6, 7)
     for one, pair in zip(found, pairs, strict=True):
         assert np.allclose(one, plainly_trained(Z, start, batches, pair, 12), atol=1e-9)
         assert np.abs(one - start).max() > 0.01
-    assert told == list(range(1, 13))
+    assert steps == list(range(1, 13))
 
 
 @pytest.fixture(scope="module")

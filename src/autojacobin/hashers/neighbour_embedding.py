@@ -157,7 +157,7 @@ def train(
 
     The codes are h = sign(y). The derivative of the sign is taken to be that of tanh(βy), with β from 1 to 4 over the
     training (a straight-through gradient). The pull is ρ times the mean of (y − y₀)², where y₀ is what ``start`` gives.
-    ``report`` is told how many steps have been taken, and of how many.
+    ``report(done, total)`` is called after each step.
     """
     xp, (L, d), m = namespace(Z), start.shape, len(weights)
     decorrelation, pull = (xp.asarray(column, dtype=Z.dtype) for column in zip(*weights, strict=True))
