@@ -251,15 +251,16 @@ def test_a_level_that_expects_enough_only_in_more_lists_than_may_be_scanned_is_n
     assert (lists[2] >= 0).sum() == 65
 
 
-@pytest.mark.parametrize("n_queries", [9, 700])
-def test_many_queries_get_the_answers_of_each_alone(n_queries):
+@pytest.mark.parametrize(("n_queries", "lists_per_call"), [(9, 2**16), (700, 2**16), (200, 1)])
+def test_many_queries_get_the_answers_of_each_alone(n_queries, lists_per_call, monkeypatch):
+    monkeypatch.setattr("autojacobin.search.prepared_search._LISTS_PER_CALL", lists_per_call)
     problem = Problem(5, 2, "float32", n_lists=40, n_queries=n_queries, most=3000)
     search = search_of(problem, "decoded")
     for probing in (Probing(4), Probing(30, np.array([[0.5, -1.0, -0.5, 0.2]]), np.array([-2.0]))):
         together = search.search(problem.queries, 5, 20, probing)
         for q in range(0, n_queries, 40):
             alone = search.search(problem.queries[q : q + 1], 5, 20, probing)
-            assert all(np.array_equal(one[0], other[q]) for one, other in zip(alone[:2], together[:2], strict=True))
+            assert all(np.array_equal(one[0], other[q]) for one, other in zip(alone, together, strict=True))
 
 
 def test_a_query_that_is_a_centre_scans_more_than_its_list():
@@ -283,8 +284,9 @@ def test_numbers_that_are_not_finite_do_no_harm(value):
             assert np.all(found.numbers < 4000)
 
 
-def test_vectors_are_checked_before_distances_are_given():
-    problem = Problem(4, 2, "float32", most=400)
+@pytest.mark.parametrize("n_queries", [3, 300])
+def test_vectors_are_checked_before_distances_are_given(n_queries):
+    problem = Problem(4, 2, "float32", n_queries=n_queries, most=400)
     seen = []
 
     def check(rows):
@@ -306,8 +308,9 @@ def test_vectors_are_checked_before_distances_are_given():
     assert np.array_equal(found.numbers, again.numbers)
 
 
-def test_a_vector_with_nan_is_an_error():
-    problem = Problem(4, 1, "float32", most=400)
+@pytest.mark.parametrize("n_queries", [3, 300])
+def test_a_vector_with_nan_is_an_error(n_queries):
+    problem = Problem(4, 1, "float32", n_queries=n_queries, most=400)
     problem.segments[0].vectors[:, 3] = np.nan
     with pytest.raises(DataError, match="NaN in row"):
         search_of(problem, "decoded").search(problem.queries, 5, 20, Probing(7))

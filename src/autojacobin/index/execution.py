@@ -71,13 +71,13 @@ def search_codes(
             ]
             in_lists = in_lists.restricted(codes)
         asked = prepared_for_lists(hasher, queries, distance)
-        return in_lists.search(queries, k, candidates, probing, asked)[:2]
+        return in_lists.search(queries, k, candidates, probing, asked)
     if len(queries) <= MOST_QUERIES and distance != "spherical" and hasher.n_bits <= _MOST_BITS_BY_ONE_CALL:
         tiles = _tile_search(state, distance)
         if allowed is not None:
             tiles = tiles.restricted([np.packbits(mask, bitorder="little") for mask in allowed.masks])
         prepared = None if tiles.projects else DISTANCES[distance].queries(hasher, queries)
-        return tiles.search(queries, k, candidates, prepared)[:2]
+        return tiles.search(queries, k, candidates, prepared)
     asked = DISTANCES[distance].queries(hasher, queries)
     if candidates is None:
         return nearest_codes(asked, state.segments, k, allowed)

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, to_host
-from autojacobin.core.parallel import run_tasks, slices
 from autojacobin.core.vectors import LARGEST, as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.hashers import Hasher, OwnCodes
@@ -29,7 +28,7 @@ from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
 from autojacobin.index.state import State
 from autojacobin.search.arguments import as_candidates, as_count
 from autojacobin.search.distances import as_distance
-from autojacobin.search.kernels.few import mark_unlike
+from autojacobin.search.kernels.segment_search import mark_unlike
 from autojacobin.search.prepared_search import Probing
 
 DEFAULT_RECALL = 0.95
@@ -44,7 +43,6 @@ _PER_COMPARED_BYTE = 0.25  # where all vectors are compared
 _SHARE_PROBED, _FEWEST_PROBES = 32, 8
 _WIDER = 4  # times the candidates, for a query that is unlike those that the index learned from
 _WIDEST = 64  # times the candidates, for one that is unlike all of them; it scans all lists
-_WIDER_AT_ONCE = 2  # queries
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
 _FILTERED_LISTS = 1  # how many thresholds for lists further a filter goes, whose allowed vectors may be in other lists
 _WIDER_LISTS = 5  # how many thresholds for lists further such a query goes, up to the last but one
@@ -122,21 +120,19 @@ class Plan:
         if not mark_unlike(queries, self.middle, found[0], self.far, self.central, unlike):
             return found
         k = found[0].shape[1]
-
-        def search(rows: npt.NDArray[np.int64], candidates: int, probing: Probing | None) -> None:
-            again = search_codes(state, queries[rows], self.distance, k, candidates, probing)
-            found[0][rows], found[1][rows] = again
-
         for level, candidates, probing in (
             (1, _WIDER * self.candidates, self.wider),
             (2, _WIDEST * self.candidates, None if self.probing is None else Probing(state.n_lists)),
             (3, state.n_live, None),
         ):
-            some = np.flatnonzero(unlike == level)
-            if candidates < _SHARE_BY_CODES * state.n_live:  # each takes long, so that the cores share also a few
-                run_tasks(search, [(some[part], candidates, probing) for part in slices(len(some), _WIDER_AT_ONCE)])
-            elif some.size:
-                found[0][some], found[1][some] = search_vectors(state, queries[some], k)
+            rows = np.flatnonzero(unlike == level)
+            if not rows.size:
+                continue
+            if candidates < _SHARE_BY_CODES * state.n_live:
+                again = search_codes(state, queries[rows], self.distance, k, candidates, probing)
+            else:
+                again = search_vectors(state, queries[rows], k)
+            found[0][rows], found[1][rows] = again
         return found
 
 

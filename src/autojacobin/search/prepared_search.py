@@ -1,7 +1,7 @@
-"""Search of codes in segments and of the vectors behind them, by one call of compiled code for a few queries.
+"""Search of codes in segments and of the vectors behind them, by one call of compiled code.
 
 A search is prepared once for a state of an index: it holds the addresses of all arrays that the kernels read, so that a
-query costs a handful of Python calls. More than eight queries of lists are searched in blocks on all cores.
+query costs a handful of Python calls. Many queries of lists are searched on all cores, by one call for each.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.parallel import run_tasks, slices, usable_cores
+from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import check_finite
 from autojacobin.search.centres import NO_RULE, NO_SHARES, Centres
 from autojacobin.search.decoded import largest_weight
 from autojacobin.search.euclidean import Measure, order_block
-from autojacobin.search.kernels import few
+from autojacobin.search.kernels import segment_search
 from autojacobin.search.kernels.coarse_quantiser import write_expected
 from autojacobin.search.lists import AllowedCodes, Lists, OffsetGrid
 from autojacobin.search.queries import Projection, Queries
@@ -29,8 +29,12 @@ from autojacobin.search.tiles import Tiles
 MOST_QUERIES = 8
 """So many queries are searched in the calling thread."""
 _MOST_PER_BLOCK = 64  # queries
+_BLOCKS_PER_CORE = 4  # or more, so that no core waits long for another
+_LISTS_PER_CALL = 2**16  # about; between two calls, Python can handle an interrupt
 _MISSING = 2**31 - 1  # whole distance where there is no code
 _NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
+_NO_DOUBLES = np.empty((0, 0))
+_NO_CODING = np.empty((0, 0), np.uint64), np.empty((0, 0, 0), np.uint64), np.empty(0), np.empty(0)
 
 Chosen = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
 """Lists of each query, then -1, and the squared distances of their centres, then infinity."""
@@ -95,16 +99,11 @@ class Found(NamedTuple):
 
     distances: npt.NDArray[Any]  # of vectors, or of codes, shape (n_queries, k)
     numbers: npt.NDArray[np.int64]
-    facts: npt.NDArray[np.float64]  # unit and constant of the whole distances of each query, shape (n_queries, 2)
 
     @classmethod
     def empty(cls, n: int, k: int) -> Found:
         """Memory for the results of ``n`` queries."""
-        return cls(np.empty((n, k)), np.empty((n, k), np.int64), np.empty((n, 2)))
-
-    def of(self, rows: slice) -> Found:
-        """The memory for some of the queries."""
-        return Found(self.distances[rows], self.numbers[rows], self.facts[rows])
+        return cls(np.empty((n, k)), np.empty((n, k), np.int64))
 
 
 class _Search:
@@ -116,11 +115,9 @@ class _Search:
     def __init__(self, segments: Sequence[Stored], measure: Measure | None) -> None:
         self._segments, self._measure = tuple(segments), measure
         self._kept: list[Any] = []
-        self._use(np.zeros(len(segments), dtype=few.PART), np.zeros(1, dtype=few.MODEL))
+        self._use(np.zeros(len(segments), dtype=segment_search.PART), np.zeros(1, dtype=segment_search.MODEL))
         vectors = None if measure is not None else segments[0].vectors
-        self._kind = None
-        if vectors is not None:
-            self._kind = np.empty(0, dtype=np.uint16 if vectors.dtype == np.float16 else vectors.dtype)
+        self._put(self._model, kind=0 if vectors is None else segment_search.KINDS.index(vectors.dtype.type))
         for part, segment in zip(self._parts, segments, strict=True):
             checked = segment.checked
             self._put(part, n=segment.codes.n, first_id=segment.first_id, ids=segment.ids)
@@ -141,30 +138,17 @@ class _Search:
                 value = value.ctypes.data
             record[name] = value or 0
 
-    def _order(
-        self, queries: npt.NDArray[Any], candidates: int | None, collected: npt.NDArray[np.int64], found: Found
-    ) -> int:
-        """Order candidates, by their vectors if their number was given; gives how many queries have too few results."""
-        if candidates is None:
-            return int(few.order_codes(collected, found.facts, found.distances, found.numbers))
-        doubtful = np.empty((2, collected.size // 2), np.int64)
-        doubles = np.ascontiguousarray(queries, np.float64)
-        n_doubtful, n_short = few.order_vectors(
-            doubles, self._kind, self._addresses, collected, found.distances, found.numbers, doubtful
-        )
-        if n_doubtful:
-            self._check(doubtful[:, :n_doubtful])
-        return int(n_short)
-
     def _measured(self, queries: npt.NDArray[Any], k: int, candidates: Found) -> Found:
         """The nearest of some candidates by vectors that are measured by their numbers."""
         assert self._measure is not None
-        found = Found.empty(len(queries), k)._replace(facts=candidates.facts)
+        found = Found.empty(len(queries), k)
         order_block(queries, candidates.numbers, self._measure, found.distances, found.numbers)
         return found
 
     def _check(self, doubtful: npt.NDArray[np.int64]) -> None:
         """Check vectors before their distances are given to anyone."""
+        if not doubtful.size:
+            return
         for number, segment in enumerate(self._segments):
             rows = doubtful[1, doubtful[0] == number]
             if len(rows):
@@ -257,9 +241,8 @@ class ListSearch(_Search):
             The queries as they are compared with codes that are not of residuals.
         """
         measured = candidates is not None and self._measure is not None
-        run = self._run if len(queries) <= MOST_QUERIES else self._run_blocks
         found = Found.empty(len(queries), candidates if candidates is not None and measured else k)
-        n_short = run(queries, probing, None if measured else candidates, prepared, found)
+        n_short = self._run(queries, probing, None if measured else candidates, prepared, found)
         if measured:
             found = self._measured(queries, k, found)
             n_short = int((found.numbers[:, -1] < 0).sum())
@@ -267,7 +250,7 @@ class ListSearch(_Search):
             short = np.flatnonzero(found.numbers[:, -1] < 0)
             asked = None if prepared is None else prepared[short]
             again = self.search(queries[short], k, candidates, Probing(len(self._centres)), asked)
-            found.distances[short], found.numbers[short] = again[:2]
+            found.distances[short], found.numbers[short] = again
         if candidates is not None:
             return found
         counted = prepared is not None and prepared.scales is None
@@ -275,15 +258,9 @@ class ListSearch(_Search):
 
     def chosen_lists(self, queries: npt.NDArray[Any], probing: Probing) -> Chosen:
         """The lists that each query scans, nearest first; on all cores."""
-        lists = np.empty((len(queries), probing.most), dtype=np.int32)
-        squared = np.empty(lists.shape, dtype=np.float32)
-        floats = np.ascontiguousarray(queries, dtype=np.float32)
-
-        def choose(rows: slice) -> None:
-            few.choose_lists(floats[rows], self._addresses, probing.rule, self._shares, lists[rows], squared[rows])
-
-        run_tasks(choose, [(rows,) for rows in _blocks(len(queries))])
-        return lists, squared
+        chosen = np.empty((len(queries), probing.most), np.int32), np.empty((len(queries), probing.most), np.float32)
+        self._run(queries, probing, None, None, Found.empty(len(queries), 0), chosen)
+        return chosen
 
     def search_chosen(
         self, queries: npt.NDArray[Any], k: int, chosen: Chosen, prepared: Queries | None = None
@@ -293,8 +270,8 @@ class ListSearch(_Search):
         Distances are in float64, in which different ones stay different. ``in_own_type`` converts those of the merge.
         """
         found, probing = Found.empty(len(queries), k), Probing(chosen[0].shape[1])
-        self._run_blocks(queries, probing, None, prepared, found, chosen)
-        return found.distances, found.numbers
+        self._run(queries, probing, None, prepared, found, chosen)
+        return found
 
     def _run(
         self,
@@ -305,32 +282,31 @@ class ListSearch(_Search):
         found: Found,
         chosen: Chosen = _NOT_CHOSEN,
     ) -> int:
-        """Search in the calling thread; gives how many queries have too few results."""
-        n, k = found.numbers.shape
-        floats, collected = np.ascontiguousarray(queries, np.float32), np.empty((4, n, candidates or k), np.int64)
-        few.search_lists(
-            floats, self._addresses, _coding_of(prepared), probing.rule, self._shares, probing.most, *chosen, collected,
-            found.facts,
-        )  # fmt: skip
-        return self._order(queries, candidates, collected, found)
+        """Search on all cores, if there are many queries; gives how many of these have too few results."""
+        floats, doubles = _in_two_types(queries)
+        n, n_candidates = len(queries), candidates or 0
+        in_one_thread = n <= MOST_QUERIES
+        step, counter = n if in_one_thread else _block_size(n), np.zeros(1, np.int64)
+        most_blocks = max(1, _LISTS_PER_CALL // (step * probing.most))
 
-    def _run_blocks(
-        self,
-        queries: npt.NDArray[Any],
-        probing: Probing,
-        candidates: int | None,
-        prepared: Queries | None,
-        found: Found,
-        chosen: Chosen = _NOT_CHOSEN,
-    ) -> int:
-        """Search in blocks on all cores. What a block needs is a slice, because one core at a time runs Python."""
+        def search() -> int:
+            doubtful, total, more = np.empty((2, 2 * step * n_candidates), np.int64), 0, True
+            try:
+                while more:
+                    n_doubtful, n_short, more = segment_search.search_lists(
+                        floats, doubles, self._addresses, _coding_of(prepared), probing.rule, self._shares,
+                        probing.most, *chosen, n_candidates, counter, step, most_blocks, *found, doubtful,
+                    )  # fmt: skip
+                    self._check(doubtful[:, :n_doubtful])
+                    total += n_short
+            except BaseException:
+                counter[0] = n  # other threads begin no block any more
+                raise
+            return total
 
-        def search(rows: slice) -> int:
-            asked = None if prepared is None else prepared[rows]
-            lists, squared = chosen
-            return self._run(queries[rows], probing, candidates, asked, found.of(rows), (lists[rows], squared[rows]))
-
-        return sum(run_tasks(search, [(rows,) for rows in _blocks(len(queries))]))
+        if in_one_thread:
+            return search()
+        return sum(run_tasks(search, [()] * min(usable_cores(), -(-n // step))))
 
 
 class TileSearch(_Search):
@@ -359,7 +335,7 @@ class TileSearch(_Search):
             matrix, start, shift = (np.array(part, dtype=np.float32, order="C") for part in projection[:3])
             n_level_bits = projection.n_level_bits
             self._put(self._model, width=matrix.shape[1], matrix=matrix, n_rows=len(matrix), start=start, shift=shift)
-            self._put(self._model, n_level_bits=n_level_bits, offset=projection.offset)
+            self._put(self._model, n_level_bits=n_level_bits, offset=projection.offset, decoded=distance == "decoded")
         self._asked: tuple[tuple[int, int], Any] = (1, words), np.uint64
         self._largest = 1
         if distance != "hamming":
@@ -382,29 +358,32 @@ class TileSearch(_Search):
 
         ``prepared`` are the queries as the distance takes them, if there is no projection.
         """
-        n = len(queries)
         if candidates is not None and self._measure is not None:
             return self._measured(queries, k, self.search(queries, candidates, None, prepared))
-        found = Found.empty(n, k)
-        floats, collected = np.ascontiguousarray(queries, np.float32), np.empty((4, n, candidates or k), np.int64)
-        shape, kind = self._asked
-        few.search_tiles(
-            floats, self._addresses, _coding_of(prepared), np.empty((n, *shape), kind), self._largest, collected,
-            found.facts,
+        floats, doubles = _in_two_types(queries)
+        n, n_candidates, (shape, kind) = len(queries), candidates or 0, self._asked
+        found, doubtful = Found.empty(n, k), np.empty((2, 2 * n * n_candidates), np.int64)
+        n_doubtful = segment_search.search_tiles(
+            floats, doubles, self._addresses, _coding_of(prepared), np.empty((n, *shape), kind), self._largest,
+            n_candidates, *found, doubtful,
         )  # fmt: skip
-        if candidates is None and prepared is None and self._distance != "decoded":
-            found.facts[:] = (1, 0) if self._distance == "hamming" else found.facts[:, :1] / 2 * (1, 0)
-        self._order(queries, candidates, collected, found)
+        self._check(doubtful[:, :n_doubtful])
         if candidates is not None:
             return found
         counted = self._distance == "hamming"
         return found._replace(distances=in_own_type(found.distances, counted))
 
 
-def _coding_of(prepared: Queries | None) -> tuple[Any, ...] | None:
+def _in_two_types(queries: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
+    """Queries in float32, and in float64 unless these are the same numbers."""
+    exact = _NO_DOUBLES if queries.dtype == np.float32 else np.ascontiguousarray(queries, np.float64)
+    return np.ascontiguousarray(queries, np.float32), exact
+
+
+def _coding_of(prepared: Queries | None) -> tuple[Any, ...]:
     """Queries as they are compared with codes that are not of residuals."""
     if prepared is None:
-        return None
+        return _NO_CODING
     scales = np.ones(len(prepared)) if prepared.scales is None else prepared.scales
     constants = np.zeros(len(prepared)) if prepared.constants is None else prepared.constants
     return prepared.words, prepared.planes, scales, constants
@@ -417,7 +396,6 @@ def in_own_type(distances: npt.NDArray[np.float64], counted: bool) -> npt.NDArra
     return np.where(np.isinf(distances), _MISSING, distances).astype(np.int32)
 
 
-def _blocks(n: int) -> list[slice]:
-    """Rows in blocks of a size that keeps all cores busy, and few: one core at a time begins and ends a block."""
-    step = min(max(MOST_QUERIES, -(-n // usable_cores())), _MOST_PER_BLOCK)
-    return slices(n, step)
+def _block_size(n: int) -> int:
+    """Queries of a block, so that all cores are busy to the end."""
+    return min(-(-n // (_BLOCKS_PER_CORE * usable_cores())), _MOST_PER_BLOCK)

@@ -1,7 +1,10 @@
-"""A search in one call of compiled code: centres, tables, codes, candidates and vectors, in the calling thread.
+"""A search in one call of compiled code: centres, tables, codes, candidates and vectors.
 
 A *part* is a segment as a record: the addresses of its arrays, and their sizes (``prepared_search.Stored``). So one
 compiled function searches any number of segments, and a call passes a handful of arrays.
+
+Threads share the queries of a batch: each makes one call, which takes block after block of the queries from a counter.
+They need Python, which one thread at a time can run, only to begin and to end.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ _PART = (
 _MODEL = (
     "width", "bytes_per_code", "n_lists", "points", "origin", "groups", "order", "norms", "n_groups", "n_steps",
     "means", "norms_of_means", "n_means", "in_cells", "largest", "matrix", "start", "shift", "n_rows", "n_bits",
-    "n_level_bits", "n_words", "lanes", "columns", "copies",
+    "n_level_bits", "n_words", "lanes", "columns", "copies", "decoded", "kind",
 )  # fmt: skip
 _REALS = ("step", "largest_norm", "low", "offset_step", "offset")
 PART = np.dtype([(name, np.int64) for name in _PART])
@@ -36,11 +39,16 @@ MODEL = np.dtype([*((name, np.int64) for name in _MODEL), *((name, np.float64) f
 """What all parts share.
 
 Of lists, the centres as ``Centres.arrays`` gives them, and the grid of the offsets. Of tiles, the numbers of bits, the
-shape and a constant. The weights of the bits of a query are 2 (query − start)·matrix' + shift.
+shape, a constant, and whether distances are those of decoded codes. The weights of the bits of a query are
+2 (query − start)·matrix' + shift. ``kind`` is the type of the vectors, a place in ``KINDS``.
 """
+KINDS: tuple[Any, ...] = None, np.uint8, np.float16, np.float32, np.float64
+"""Types of vectors; the first is for no vectors."""
 
 _PREFETCHED = 256  # bytes of a vector; the CPU notices by itself that others follow
 _LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
+
+_UINT8, _FLOAT16, _FLOAT32 = 1, 2, 3  # in KINDS
 
 _nearest_centres, _scan_lists, _make_tables, _write_weights, _select_smallest = map(
     part_of_others, (nearest_centres, scan_lists, make_tables, write_weights, select_smallest)
@@ -58,6 +66,17 @@ def _pointer(_typing_context: Any, address: Any, like: Any) -> Any:
     return kind(address, like), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _take(_typing_context: Any, counter: Any, step: Any) -> Any:
+    """Add ``step`` to the only entry of ``counter``; gives what it was. Threads may do so at the same time."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.atomic_rmw("add", array.data, arguments[1], "monotonic")
+
+    return types.int64(counter, step), generate
+
+
 @kernel(inline=True)
 def _parts_at(addresses: Any) -> Any:
     """The parts: given are their address and number, and the address of what they share."""
@@ -73,8 +92,8 @@ def _models_at(addresses: Any) -> Any:
 # Lists
 
 
-@kernel
-def choose_lists(queries: Any, addresses: Any, rule: Any, shares: Any, lists: Any, squared: Any) -> None:
+@kernel(inner=True)
+def _choose_lists(queries: Any, addresses: Any, rule: Any, shares: Any, lists: Any, squared: Any) -> None:
     """Write the lists that each query scans, nearest first, and the squared distances of their centres; then -1.
 
     ``rule`` and ``shares`` are those of :func:`~autojacobin.search.kernels.coarse_quantiser.nearest_centres`.
@@ -95,36 +114,110 @@ def choose_lists(queries: Any, addresses: Any, rule: Any, shares: Any, lists: An
     _nearest_centres(queries, points, origin, groups, order, norms, rounding, cells, rule, shares, lists, squared)
 
 
-_choose_lists = part_of_others(choose_lists)
-
-
 @kernel
 def search_lists(
-    queries: Any, addresses: Any, prepared: Any, rule: Any, shares: Any, most: int, lists: Any, squared: Any,
-    candidates: Any, facts: Any,
-) -> None:  # fmt: skip
-    """Write the nearest codes in the lists that queries of float32 scan, in any order.
+    queries: Any, doubles: Any, addresses: Any, coding: Any, rule: Any, shares: Any, most: int, lists: Any,
+    squared: Any, n_candidates: int, counter: Any, step: int, most_blocks: int, distances: Any, numbers: Any,
+    doubtful: Any,
+) -> tuple[int, int, bool]:  # fmt: skip
+    """Write the nearest vectors or codes of queries of float32, in the lists that they scan.
 
-    ``addresses`` are those of the segments and of what they share, records of ``PART`` and ``MODEL``: numba takes long
-    to find the type of records that are passed to it. ``prepared`` has words, planes, scales and constants of the
-    queries, and is None if codes are of residuals. A query scans at most ``most`` lists. ``lists`` and ``squared`` are
-    what :func:`choose_lists` gives, which also takes ``rule`` and ``shares``; without rows, the lists are chosen here.
+    ``doubles`` are the queries in float64, empty if they are the same numbers. ``addresses`` are those of the segments
+    and of what they share, records of ``PART`` and ``MODEL``: numba takes long to find the type of records that are
+    passed to it. ``coding`` has words, planes, scales and constants of the queries, all empty if codes are of
+    residuals. A query scans at most ``most`` lists, chosen by ``rule`` and ``shares``, or ``lists`` if it has rows.
+    ``squared`` are the squared distances of their centres. If ``numbers`` has no columns, nothing is searched for, and
+    the chosen lists are written there.
 
-    ``candidates``, of shape (4, n_queries, n_candidates), gets numbers, parts, positions and whole distances of the
-    nearest codes; numbers are -1 where there are fewer. ``facts``, of shape (n_queries, 2), gets what a whole distance
-    is multiplied by, and what is added then.
+    So many candidates are ordered by their vectors; if they are 0, codes are ordered. Equal distances are in the order
+    of numbers. Where there are too few, distances are infinite and numbers -1.
+
+    Queries are taken from ``counter`` in blocks of ``step``, at most so many blocks. After a block with doubtful
+    vectors no other is begun: ``doubtful`` then has part and row of those whose bytes were not checked, or whose
+    distance is not finite. Gives the number of these, the number of queries with too few results, and whether there
+    may be more blocks.
     """
     parts, model = _parts_at(addresses), _models_at(addresses)[0]
-    n, n_parts, wanted = queries.shape[0], parts.shape[0], candidates.shape[2]
-    if lists.shape[0] < n:
-        lists, squared = np.empty((n, most), dtype=np.int32), np.empty((n, most), dtype=np.float32)
-        _choose_lists(queries, addresses, rule, shares, lists, squared)
-        used = 1
-        for q in range(n):
-            while used < most and lists[q, used] >= 0:
-                used += 1
-        lists, squared = lists[:, :used].copy(), squared[:, :used].copy()
-    tables, factors, starts = _tables_of(queries, model, prepared, lists, squared, facts)
+    n, wanted = queries.shape[0], max(n_candidates, numbers.shape[1])
+    n_doubtful, n_short, n_blocks = 0, 0, 0
+    while n_blocks < most_blocks and n_doubtful == 0:
+        first = _take(counter, step)
+        if first >= n:
+            return n_doubtful, n_short, False
+        last, n_blocks = min(first + step, n), n_blocks + 1
+        asked = queries[first:last]
+        if numbers.shape[1] == 0:
+            _choose_lists(asked, addresses, rule, shares, lists[first:last], squared[first:last])
+            continue
+        if lists.shape[0] > 0:
+            chosen, gaps = lists[first:last], squared[first:last]
+        else:
+            chosen, gaps = _chosen_lists(asked, addresses, rule, shares, most)
+        tables, factors, starts, facts = _tables_of(asked, model, coding, first, chosen, gaps)
+        candidates = _candidates_in_lists(parts, model, tables, factors, chosen, starts, wanted)
+        near, names = distances[first:last], numbers[first:last]
+        if n_candidates > 0:
+            exact = _in_float64(asked, doubles, first)
+            n_doubtful, short = _order_vectors(exact, parts, model.kind, candidates, near, names, doubtful)
+        else:
+            short = _order_codes(candidates, facts, near, names)
+        n_short += short
+    return n_doubtful, n_short, True
+
+
+@kernel(inner=True)
+def _chosen_lists(queries: Any, addresses: Any, rule: Any, shares: Any, most: int) -> Any:
+    """The lists that each query scans and their squared distances, with as many columns as are used."""
+    n, used = queries.shape[0], 1
+    lists, squared = np.empty((n, most), dtype=np.int32), np.empty((n, most), dtype=np.float32)
+    _choose_lists(queries, addresses, rule, shares, lists, squared)
+    for q in range(n):
+        while used < most and lists[q, used] >= 0:
+            used += 1
+    return lists[:, :used].copy(), squared[:, :used].copy()
+
+
+@kernel(inner=True)
+def _in_float64(queries: Any, doubles: Any, first: int) -> Any:
+    """Queries of a block in float64."""
+    exact = np.empty(queries.shape)
+    for q in range(queries.shape[0]):
+        for j in range(queries.shape[1]):
+            exact[q, j] = doubles[first + q, j] if doubles.shape[0] > 0 else queries[q, j]
+    return exact
+
+
+@kernel(inner=True)
+def _tables_of(queries: Any, model: Any, coding: Any, first: int, lists: Any, squared: Any) -> Any:
+    """Tables, factors and starts of the queries of a block, and what a whole distance is multiplied by and added to."""
+    n, n_bytes = queries.shape[0], model.bytes_per_code
+    facts = np.empty((n, 2))
+    factors, starts = np.zeros(n, dtype=np.int64), np.zeros(lists.shape, dtype=np.int32)
+    tables = np.empty((n, n_bytes, 2, 16), dtype=np.uint8)
+    words, planes, scales, constants = coding
+    if words.shape[0] == 0:
+        n_bits, low, step = model.n_rows, model.low, model.offset_step
+        decoder = carray(_pointer(model.matrix, np.float32), (n_bits, model.width))
+        start = carray(_pointer(model.start, np.float32), (model.width,))
+        weights = np.empty((n, n_bits), dtype=np.float32)
+        _write_weights(queries, start, decoder, weights)
+        _make_tables(weights, squared, lists, low, step, tables, factors, starts, facts[:, 0], facts[:, 1])
+        return tables, factors, starts, facts
+    sizes = np.empty(64 * words.shape[1], dtype=np.int32)
+    halves = tables.reshape((n, 2 * n_bytes, 16))
+    for q in range(n):
+        write_sizes(words, planes, first + q, sizes)
+        write_tables(sizes, halves, q)
+        facts[q, 0], facts[q, 1] = scales[first + q], constants[first + q]
+    return tables, factors, starts, facts
+
+
+@kernel(inner=True)
+def _candidates_in_lists(
+    parts: Any, model: Any, tables: Any, factors: Any, lists: Any, starts: Any, wanted: int
+) -> Any:  # fmt: skip
+    """Numbers, parts, positions and whole distances of the nearest codes, in any order; numbers are -1 if fewer."""
+    n, n_parts = tables.shape[0], parts.shape[0]
     kept = wanted * model.copies  # each vector may be found once for each of its codes
     found = np.empty((n_parts, n, kept), dtype=np.int32)
     places = np.empty((n_parts, n, kept), dtype=np.int64)
@@ -143,31 +236,7 @@ def search_lists(
         )  # fmt: skip
         if model.copies > 1:
             _leave_out_copies(found[s], places[s])
-    _write_candidates(parts, found, places, candidates)
-
-
-@kernel(inner=True)
-def _tables_of(queries: Any, model: Any, prepared: Any, lists: Any, squared: Any, facts: Any) -> Any:
-    """Tables, factors and starts of queries."""
-    n = queries.shape[0]
-    factors, starts = np.zeros(n, dtype=np.int64), np.zeros(lists.shape, dtype=np.int32)
-    if prepared is None:
-        n_bits, low, step = model.n_rows, model.low, model.offset_step
-        decoder = carray(_pointer(model.matrix, np.float32), (n_bits, model.width))
-        start = carray(_pointer(model.start, np.float32), (model.width,))
-        weights = np.empty((n, n_bits), dtype=np.float32)
-        _write_weights(queries, start, decoder, weights)
-        tables = np.empty((n, (n_bits + 7) // 8, 2, 16), dtype=np.uint8)
-        _make_tables(weights, squared, lists, low, step, tables, factors, starts, facts[:, 0], facts[:, 1])
-        return tables, factors, starts
-    words, planes, scales, constants = prepared
-    sizes = np.empty(64 * words.shape[1], dtype=np.int32)
-    halves = np.empty((n, 2 * model.bytes_per_code, 16), dtype=np.uint8)
-    for q in range(n):
-        write_sizes(words, planes, q, sizes)
-        write_tables(sizes, halves, q)
-        facts[q, 0], facts[q, 1] = scales[q], constants[q]
-    return halves.reshape((n, model.bytes_per_code, 2, 16)), factors, starts
+    return _nearest_of_parts(parts, found, places, wanted)
 
 
 @kernel(inner=True)
@@ -199,20 +268,23 @@ def _leave_out_copies(found: Any, places: Any) -> None:
 
 @kernel
 def search_tiles(
-    queries: Any, addresses: Any, prepared: Any, asked: Any, rounded_to: int, candidates: Any, facts: Any
-) -> None:  # fmt: skip
-    """Write the nearest of all codes, in any order, as :func:`search_lists` does.
+    queries: Any, doubles: Any, addresses: Any, coding: Any, asked: Any, rounded_to: int, n_candidates: int,
+    distances: Any, numbers: Any, doubtful: Any,
+) -> int:  # fmt: skip
+    """Write the nearest vectors or codes of queries of float32 among all codes, as :func:`search_lists` does.
 
     ``asked`` is memory for what :func:`~autojacobin.search.kernels.exhaustive.scan_tiles` needs. ``rounded_to`` is the
-    largest whole weight of a bit that is not one of a level, and 1 for the Hamming distance.
+    largest whole weight of a bit that is not one of a level, and 1 for the Hamming distance. Gives how many vectors are
+    doubtful.
     """
     parts, model = _parts_at(addresses), _models_at(addresses)[0]
-    n, n_parts, wanted, n_words = queries.shape[0], parts.shape[0], candidates.shape[2], model.n_words
+    n, n_parts, n_words = queries.shape[0], parts.shape[0], model.n_words
+    wanted, facts = max(n_candidates, numbers.shape[1]), np.empty((n, 2))
     found = np.empty((n_parts, n, wanted), dtype=np.int32)
     places = np.empty((n_parts, n, wanted), dtype=np.int64)
     sizes, tables = np.zeros(64 * n_words, dtype=np.int32), np.empty((n, 16 * n_words, 16), dtype=np.uint16)
     for q in range(n):
-        _write_sizes(queries, q, model, prepared, rounded_to, sizes, facts)
+        _write_sizes(queries, q, model, coding, rounded_to, sizes, facts)
         write_query(sizes, tables, asked, q)
     for s in range(n_parts):
         codes = model.lanes * model.columns
@@ -221,19 +293,24 @@ def search_tiles(
         n_allowed = (parts[s].n + 7) // 8 if parts[s].allowed else 0
         allowed = carray(_pointer(parts[s].allowed, np.uint8), (n_allowed,))
         scan_tiles(tiles, parts[s].n, allowed, tables, asked, wanted, found[s], places[s])
-    _write_candidates(parts, found, places, candidates)
+    candidates = _nearest_of_parts(parts, found, places, wanted)
+    if n_candidates > 0:
+        exact = _in_float64(queries, doubles, 0)
+        return _order_vectors(exact, parts, model.kind, candidates, distances, numbers, doubtful)[0]
+    _order_codes(candidates, facts, distances, numbers)
+    return 0
 
 
 @kernel(inner=True)
 def _write_sizes(
-    queries: Any, q: int, model: Any, prepared: Any, rounded_to: int, sizes: Any, facts: Any
+    queries: Any, q: int, model: Any, coding: Any, rounded_to: int, sizes: Any, facts: Any
 ) -> None:  # fmt: skip
     """Write what a set bit of a code adds to the distance, in whole numbers; the opposite of what a clear bit adds.
 
-    Without prepared queries, weights are rounded as in :mod:`autojacobin.search.decoded`.
+    Where the queries have no coding, weights are rounded as in :mod:`autojacobin.search.decoded`.
     """
-    if prepared is not None:
-        words, planes, scales, constants = prepared
+    words, planes, scales, constants = coding
+    if words.shape[0] > 0:
         write_sizes(words, planes, q, sizes)
         facts[q, 0], facts[q, 1] = scales[q], constants[q]
         return
@@ -258,19 +335,21 @@ def _write_sizes(
             whole = np.int64(real if real <= _LARGEST_OF_LEVELS else 0.0)  # not for NaN
         sizes[b] = -whole if weights[0, b] >= 0 else whole
         total += whole
-    for j in range(model.width):
-        constant += (np.float64(queries[q, j]) - np.float64(start[j])) ** 2
-    facts[q, 0], facts[q, 1] = 2 * unit, constant - unit * total
+    facts[q, 0], facts[q, 1] = unit if rounded_to > 1 else 1.0, 0.0
+    if model.decoded:
+        for j in range(model.width):
+            constant += (np.float64(queries[q, j]) - np.float64(start[j])) ** 2
+        facts[q, 0], facts[q, 1] = 2 * unit, constant - unit * total
 
 
 # What was found
 
 
 @kernel(inner=True)
-def _write_candidates(parts: Any, found: Any, places: Any, candidates: Any) -> None:
-    """Write the nearest of what was found in each part."""
+def _nearest_of_parts(parts: Any, found: Any, places: Any, wanted: int) -> Any:
+    """Numbers, parts, positions and whole distances of the nearest codes of all parts; numbers are -1 if fewer."""
     n_parts, n, kept = found.shape
-    wanted, capacity = candidates.shape[2], n_parts * kept + CODES_PER_BLOCK
+    candidates, capacity = np.empty((4, n, wanted), dtype=np.int64), n_parts * kept + CODES_PER_BLOCK
     whole, slots, ids = np.empty(capacity, np.int32), np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     for q in range(n):
         count = 0
@@ -293,10 +372,11 @@ def _write_candidates(parts: Any, found: Any, places: Any, candidates: Any) -> N
             prefetch_bytes(start, min(row_bytes, _PREFETCHED))
         for c in range(count, wanted):
             candidates[0, q, c] = -1
+    return candidates
 
 
-@kernel
-def order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> int:
+@kernel(inner=True)
+def _order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> int:
     """Write real distances and numbers of the nearest candidates by whole distance; gives how many queries lack some.
 
     Where there are fewer, distances are infinite and numbers -1.
@@ -314,17 +394,14 @@ def order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> in
     return short
 
 
-@kernel
-def order_vectors(
-    queries: Any, kind: Any, addresses: Any, candidates: Any, distances: Any, numbers: Any, doubtful: Any
+@kernel(inner=True)
+def _order_vectors(
+    queries: Any, parts: Any, kind: int, candidates: Any, distances: Any, numbers: Any, doubtful: Any
 ) -> tuple[int, int]:  # fmt: skip
     """Write distances and numbers of the nearest candidates by their vectors; infinity and -1 where there are fewer.
 
-    ``queries`` are of float64. ``kind`` is an empty array of the type of the vectors. Addresses and candidates are
-    those of :func:`search_lists`. ``doubtful`` gets part and row of the vectors whose block was not checked, or whose
-    distance is not finite. Gives the number of these, and of queries with too few results.
+    Gives how many vectors are doubtful, and how many queries have too few results.
     """
-    parts = _parts_at(addresses)
     n_doubtful, n_short, wanted = 0, 0, numbers.shape[1]
     squared = np.empty((1, candidates.shape[2]))
     names, rows = np.empty((1, candidates.shape[2]), np.int64), np.empty((1, candidates.shape[2]), np.int64)
@@ -336,7 +413,19 @@ def order_vectors(
             for c in range(candidates.shape[2]):
                 here = names[0, c] >= 0 and candidates[1, q, c] == s
                 rows[0, c] = _row_at(parts, s, candidates[2, q, c]) if here else -1
-            n_doubtful = _measure_part(queries, kind, parts, s, q, rows, squared, scratch, doubtful, n_doubtful)
+            n_doubtful = _add_unchecked(parts, s, rows, doubtful, n_doubtful)
+            if kind == _UINT8:
+                _measure_part(queries, q, parts, s, np.uint8, rows, squared, scratch)
+            elif kind == _FLOAT16:
+                _measure_part(queries, q, parts, s, np.uint16, rows, squared, scratch)
+            elif kind == _FLOAT32:
+                _measure_part(queries, q, parts, s, np.float32, rows, squared, scratch)
+            else:
+                _measure_part(queries, q, parts, s, np.float64, rows, squared, scratch)
+            for c in range(rows.shape[1]):
+                if rows[0, c] >= 0 and not squared[0, c] < np.inf:
+                    doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
+                    n_doubtful += 1
         _select_smallest(squared, names, wanted, *scratch)
         for i in range(wanted):
             distances[q, i] = math.sqrt(distances[q, i])
@@ -360,6 +449,31 @@ def _row_at(parts: Any, s: int, position: int) -> Any:
     return np.int64(carray(_pointer(parts[s].rows, np.uint32), (parts[s].n,))[position])
 
 
+@kernel(inner=True)
+def _add_unchecked(parts: Any, s: int, rows: Any, doubtful: Any, n_doubtful: int) -> int:
+    """Write which rows of a part have bytes that were not checked; gives the number of doubtful ones so far."""
+    if parts[s].checked != 0:
+        checked = carray(_pointer(parts[s].checked, np.uint8), (parts[s].n_checked,))
+        row_bytes, block_bytes = parts[s].row_bytes, parts[s].block_bytes
+        for c in range(rows.shape[1]):
+            start = rows[0, c] * row_bytes
+            for block in range(start // block_bytes, (start + row_bytes - 1) // block_bytes + 1):
+                if start >= 0 and checked[block] == 0:
+                    doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
+                    n_doubtful += 1
+                    break
+    return n_doubtful
+
+
+@kernel(inner=True)
+def _measure_part(
+    queries: Any, q: int, parts: Any, s: int, like: Any, rows: Any, squared: Any, scratch: Any
+) -> None:  # fmt: skip
+    """Write squared distances to rows of a part."""
+    vectors = carray(_pointer(parts[s].vectors, like), (parts[s].n_vectors, queries.shape[1]))
+    measure(queries[q : q + 1], vectors, rows, squared, scratch)
+
+
 @kernel(reassociate=True)
 def mark_unlike(queries: Any, middle: Any, distances: Any, far: Any, central: Any, unlike: Any) -> int:
     """Write how unlike the vectors of an index queries are, from 0 to 3; gives the sum.
@@ -381,29 +495,3 @@ def mark_unlike(queries: Any, middle: Any, distances: Any, far: Any, central: An
             unlike[q] = 3
         total += unlike[q]
     return total
-
-
-@kernel(inner=True)
-def _measure_part(
-    queries: Any, kind: Any, parts: Any, s: int, q: int, rows: Any, squared: Any, scratch: Any,
-    doubtful: Any, n_doubtful: int,
-) -> int:  # fmt: skip
-    """Write squared distances to rows of a part, and which of them are doubtful; gives the number of these so far."""
-    width = queries.shape[1]
-    vectors = carray(_pointer(parts[s].vectors, kind), (parts[s].n_vectors, width))
-    if parts[s].checked != 0:
-        checked = carray(_pointer(parts[s].checked, np.uint8), (parts[s].n_checked,))
-        row_bytes, block_bytes = parts[s].row_bytes, parts[s].block_bytes
-        for c in range(rows.shape[1]):
-            start = rows[0, c] * row_bytes
-            for block in range(start // block_bytes, (start + row_bytes - 1) // block_bytes + 1):
-                if start >= 0 and checked[block] == 0:
-                    doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
-                    n_doubtful += 1
-                    break
-    measure(queries[q : q + 1], vectors, rows, squared, scratch)
-    for c in range(rows.shape[1]):
-        if rows[0, c] >= 0 and not squared[0, c] < np.inf:
-            doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
-            n_doubtful += 1
-    return n_doubtful
