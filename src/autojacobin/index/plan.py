@@ -44,7 +44,6 @@ _SHARE_PROBED, _FEWEST_PROBES = 32, 8
 _WIDER = 4  # times the candidates, for a query that is unlike those that the index learned from
 _WIDEST = 64  # times the candidates, for one that is unlike all of them; it scans all lists
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
-_FILTERED_LISTS = 1  # how many thresholds for lists further a filter goes, whose allowed vectors may be in other lists
 _WIDER_LISTS = 5  # how many thresholds for lists further such a query goes, up to the last but one
 
 
@@ -218,11 +217,10 @@ def _cheapest(
     )
     probing = wider = None
     if isinstance(state.hasher, ListHasher):
-        farthest = known.thresholds.shape[1] - 2
-        last, chosen = (level + 1, t) if n_allowed is None else (len(known.levels), min(t + _FILTERED_LISTS, farthest))
-        most = int(known.most[last - 1, chosen])
-        probing = Probing(most, known.weights[level:last], known.thresholds[level:last, chosen], k)
-        far = min(t + _WIDER_LISTS, farthest)
+        last = level + 1 if n_allowed is None else len(known.levels)
+        most = int(known.most[last - 1, t])
+        probing = Probing(most, known.weights[level:last], known.thresholds[level:last, t], k)
+        far = min(t + _WIDER_LISTS, known.thresholds.shape[1] - 2)
         wider = Probing(
             int(known.most[level, far]), known.weights[level : level + 1], known.thresholds[level : level + 1, far]
         )

@@ -7,6 +7,7 @@ query costs a handful of Python calls. Many queries of lists are searched on all
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,8 +60,9 @@ class Probing:
     """Which lists a query scans: the ``most`` nearest, or those of them in which enough neighbours are expected.
 
     ``weights`` has w0 to w3 of the expected number of neighbours (``kernels/coarse_quantiser.py``) for each level. A
-    list is scanned if the logarithm of this number is at least the entry of ``thresholds``. With a
-    filter, each query takes the first level at which it expects ``k`` allowed neighbours.
+    list is scanned if the logarithm of this number is at least the entry of ``thresholds``. With a filter, each query
+    takes the first level at which it expects k + 2√k allowed neighbours: where k are expected, half of the queries have
+    fewer.
     """
 
     most: int
@@ -70,10 +72,11 @@ class Probing:
 
     @cached_property
     def rule(self) -> npt.NDArray[np.float64]:
-        """Weights, threshold and k of each level as the kernels take them."""
+        """Weights, threshold and wanted neighbours of each level as the kernels take them."""
         if self.weights is None or self.thresholds is None:
             return NO_RULE
-        return np.column_stack([self.weights, self.thresholds, np.full(len(self.weights), float(self.k))])
+        wanted = np.full(len(self.weights), self.k + 2 * math.sqrt(self.k))
+        return np.column_stack([self.weights, self.thresholds, wanted])
 
 
 def log_expected(squared: npt.NDArray[np.float32], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
