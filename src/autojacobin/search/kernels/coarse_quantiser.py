@@ -30,7 +30,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from autojacobin.core.compilation import intrinsic, kernel, popcount, trailing_zeros, use_wide_registers
+from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
+from autojacobin.search.kernels.l2 import prefetch_bytes
 from autojacobin.search.kernels.simd import (
     INT32,
     WORD,
@@ -203,6 +204,7 @@ def nearest_centres(
     estimates_of_means = np.empty(norms_of_means.shape[0], dtype=np.float32)
     units, squares = np.empty(at_once), np.empty(at_once)
     shifted = np.empty(X.shape[1], dtype=np.float32)
+    memory = np.empty(norms.shape[0], dtype=np.int64)
     for first in range(0, n, at_once):
         some = min(at_once, n - first)
         for i in range(np.uint64(some)):
@@ -229,11 +231,11 @@ def nearest_centres(
                 _estimate(products[i], estimates, place, norms, looked_at[place], constant, factor)
             near = estimates[: CENTRES_PER_GROUP * n_looked_at]
             if rule.shape[0] > 0:
-                keys = _worth_scanning(X, q, points, near, rule, shares, wanted, looked_at, members)
+                keys = _worth_scanning(X, q, points, near, rule, shares, wanted, looked_at, members, memory)
             else:
                 error = math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
                 limit = _limit_of(near.view(np.int32), wanted) + np.float32(2 * _DEVIATIONS * error)
-                keys = _estimated(near, min(limit, _LARGEST), looked_at, members)
+                keys = _estimated(near, min(limit, _LARGEST), looked_at, members, memory)
             _measure(X, q, points, keys)
             ordered = _sorted(keys)
             count = min(len(ordered), wanted)
@@ -246,7 +248,8 @@ def nearest_centres(
 
 @kernel(inline=True)
 def _worth_scanning(
-    X: Any, q: Any, points: Any, estimates: Any, rule: Any, shares: Any, most: int, looked_at: Any, members: Any
+    X: Any, q: Any, points: Any, estimates: Any, rule: Any, shares: Any, most: int, looked_at: Any, members: Any,
+    memory: Any,
 ) -> Any:  # fmt: skip
     """The lists that a query scans by the rule, as keys.
 
@@ -255,7 +258,7 @@ def _worth_scanning(
     """
     filtered = shares.shape[0] > 0
     enough = max(most, _FAR_RANK + 1) if filtered else _FAR_RANK + 1  # with a filter, all are needed to choose a level
-    keys = _sorted(_estimated(estimates, _limit_of(estimates.view(np.int32), enough), looked_at, members))
+    keys = _sorted(_estimated(estimates, _limit_of(estimates.view(np.int32), enough), looked_at, members, memory))
     if len(keys) == 0:
         return keys
     _measure(X, q, points, keys[:1])
@@ -266,7 +269,7 @@ def _worth_scanning(
     elif len(keys) > _FAR_RANK:
         reach = _reach_of(keys, estimates, rule)
         if reach > 0:
-            keys = _sorted(_estimated(estimates, min(np.float32(reach), _LARGEST), looked_at, members))
+            keys = _sorted(_estimated(estimates, min(np.float32(reach), _LARGEST), looked_at, members, memory))
             _measure(X, q, points, keys[:1])
     low = high = min(len(keys), most)
     if level >= 0:  # if no level expects enough, all are scanned
@@ -397,24 +400,27 @@ def _round_query(shifted: Any, largest: int, asked: Any, row: Any) -> Any:
 
 @kernel(inline=True)
 def _scale_of(asked: Any, unit: float, largest: int, square: float) -> Any:
-    """The constant and the factor of ‖x‖² − 2 x·c for the rounded x and c, whose bytes may be larger by ``largest``."""
+    """The constant and the factor of ‖x‖² − 2 x·c for the rounded x and c, whose bytes may be larger by ``largest``.
+
+    If they are not finite, all distances become infinite.
+    """
     total = np.int64(0)
     if _SHIFTED:
         for j in range(np.uint64(asked.shape[0])):
             total += np.int64(asked[j])
-    return np.float32(square + 2 * unit * largest * total), np.float32(-2 * unit)
+    constant, factor = np.float32(square + 2 * unit * largest * total), np.float32(-2 * unit)
+    if abs(constant) < np.inf and abs(factor) < np.inf:
+        return constant, factor
+    return np.float32(np.inf), np.float32(0)
 
 
 @kernel(inline=True)
 def _estimate(products: Any, estimates: Any, place: int, norms: Any, group: int, constant: Any, factor: Any) -> None:
-    """Write ‖x‖² + ‖c‖² − 2 x·c for the centres of a group, at ``place``, where its products are.
-
-    What is not a number becomes infinite, so that what fills up a group is never taken for a centre.
-    """
+    """Write ‖x‖² + ‖c‖² − 2 x·c for the centres of a group, at ``place``, where its products are."""
     first, start = np.uint64(place * CENTRES_PER_GROUP), np.uint64(group * CENTRES_PER_GROUP)
     for c in range(np.uint64(CENTRES_PER_GROUP)):
         value = (constant + factor * np.float32(products[first + c])) + norms[start + c]
-        estimates[first + c] = value if value > 0 else (np.float32(0) if value <= 0 else np.float32(np.inf))
+        estimates[first + c] = value if value > 0 else np.float32(0)
 
 
 @kernel(inline=True)
@@ -481,27 +487,26 @@ def _mark(typing_context: Any, estimates: Any, first: Any, limit: Any) -> Any:  
 
 
 @kernel(inline=True)
-def _estimated(estimates: Any, limit: Any, looked_at: Any, members: Any) -> Any:
-    """The centres whose estimates are at most a limit: estimates and numbers as keys to sort by."""
-    count = np.uint64(0)
-    for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
-        count += popcount(_mark(estimates, first, limit))
-    keys, count = np.empty(np.int64(count), dtype=np.int64), np.uint64(0)
-    bits = estimates.view(np.int32)
+def _estimated(estimates: Any, limit: Any, looked_at: Any, members: Any, memory: Any) -> Any:
+    """The centres whose estimates are at most a limit: estimates and numbers as keys to sort by, in ``memory``."""
+    count, bits = np.uint64(0), estimates.view(np.int32)
     for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
         near = _mark(estimates, first, limit)
         start = np.uint64(looked_at[first // CENTRES_PER_GROUP] * CENTRES_PER_GROUP)
         while near:
             place = trailing_zeros(near)
             near &= near - np.uint64(1)
-            keys[count] = (np.int64(bits[np.uint64(first) + place]) << 32) | np.int64(members[start + place])
+            memory[count] = (np.int64(bits[np.uint64(first) + place]) << 32) | np.int64(members[start + place])
             count += np.uint64(1)
-    return keys
+    return memory[: np.int64(count)]
 
 
 @kernel(inline=True)
 def _measure(X: Any, q: Any, points: Any, keys: Any) -> None:
     """Replace the estimates in keys by the squared distances."""
+    row_bytes = points.shape[1] * points.itemsize
+    for i in range(np.uint64(len(keys))):
+        prefetch_bytes(points.ctypes.data + (keys[i] & 0xFFFFFFFF) * row_bytes, row_bytes)
     for i in range(np.uint64(len(keys))):
         c = np.uint64(keys[i] & 0xFFFFFFFF)
         squared = np.float32(_distance(X, q, points, c))
