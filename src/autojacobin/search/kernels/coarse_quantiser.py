@@ -64,7 +64,7 @@ _INT32S = ir.VectorType(INT32, _LANES)
 _BYTES = ir.VectorType(ir.IntType(8), _LANES * _BYTES_PER_LANE)
 _DOT = "llvm.aarch64.neon.sdot.v4i32.v16i8"
 _SHIFTED = not machine_has("dotprod")  # x86 multiplies unsigned bytes with signed ones, ARM signed ones
-_INFINITE_BITS = np.int32(0x7F800000)  # of float32
+_INFINITE_BITS, _SIZE_BITS = np.int32(0x7F800000), np.int32(0x7FFFFFFF)  # of float32
 _LARGEST = np.finfo(np.float32).max
 
 
@@ -83,14 +83,16 @@ def write_groups(centres: Any, step: float, largest: int, groups: Any) -> None:
     for c in range(centres.shape[0]):
         group, vector, lane = c // CENTRES_PER_GROUP, c // _LANES % _VECTORS_PER_GROUP, c % _LANES
         for j in range(centres.shape[1]):
-            whole = _rounded(centres[c, j] / step, largest)
+            whole = _rounded(np.float32(centres[c, j] / step), largest)
             groups[group, j >> 2, vector, lane, j & 3] = (largest if _SHIFTED else 0) + whole
 
 
 @kernel(inline=True)
 def _rounded(value: Any, largest: int) -> Any:
-    """Round to a whole number from −largest to largest; 0 for NaN."""
-    return np.int32(np.rint(min(max(value, -largest), largest))) if value == value else np.int32(0)
+    """Round a float32 to a whole number from −largest to largest, without a branch; NaN to one of the two."""
+    limit = np.float32(largest)
+    value = value if value > -limit else -limit
+    return np.int32(np.rint(value if value < limit else limit))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -384,12 +386,13 @@ def _choose_cells(estimates: Any, wanted: int, chosen: Any) -> Any:
     return count
 
 
-@kernel(inline=True)
+@kernel(inline=True, reassociate=True)
 def _round_query(shifted: Any, largest: int, asked: Any, row: Any) -> Any:
     """Round a vector to multiples of a step of its own; gives the step and the squared norm."""
-    square, size = np.float32(0), np.float32(0)
-    for j in range(np.uint64(shifted.shape[0])):
-        size = max(size, abs(shifted[j]))
+    square, bits, size_bits = np.float32(0), shifted.view(np.int32), np.int32(0)
+    for j in range(np.uint64(shifted.shape[0])):  # sizes have the order of their bits, which LLVM can vectorise
+        size_bits = max(size_bits, bits[j] & _SIZE_BITS)
+    size = np.int32(size_bits).view(np.float32)
     step = size / largest if size > 0 else 1.0
     per_step = np.float32(1 / step)
     for j in range(np.uint64(shifted.shape[0])):

@@ -31,9 +31,9 @@ _LARGEST_ENTRY = 127
 _ENTRIES = 16
 _BYTES = ir.VectorType(ir.IntType(8), CODES_PER_BLOCK)
 _WORDS = ir.VectorType(ir.IntType(16), CODES_PER_BLOCK // 2)
-_QUERIES_AT_ONCE = 4
+_QUERIES_AT_ONCE = 8 if machine_has("avx512f") else 4
 _FLOATS = ir.VectorType(ir.FloatType(), 16 if machine_has("avx512f") else 8)
-_ROWS_OF_ONE, _ROWS_OF_SOME = 8, 4 if machine_has("avx512f") else 2  # as many sums as there are registers
+_ROWS_OF_ONE, _ROWS_OF_SOME = 8, 3 if machine_has("avx512f") else 2  # as many sums as there are registers
 _ZERO, _ONE, _TWO, _THREE = np.float32(0), np.uint64(1), np.uint64(2), np.uint64(3)
 
 
@@ -225,7 +225,7 @@ def sum_weights(packed: Any, labels: Any, weights: Any, sums: Any) -> None:
 def write_weights(queries: Any, origin: Any, decoder: Any, weights: Any) -> None:
     """Write 2 (q − origin)·c for each query q and each row c of the decoder.
 
-    Four queries are multiplied at once, so that a row is read once for all of them. The sums of a query do not depend
+    Some queries are multiplied at once, so that a row is read once for all of them. The sums of a query do not depend
     on what else is searched for.
     """
     use_wide_registers()
@@ -253,7 +253,7 @@ def _multiply_one(_typing_context: Any, shifted: Any, q: Any, decoder: Any, row:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _multiply_some(_typing_context: Any, shifted: Any, q: Any, decoder: Any, row: Any, weights: Any, out: Any) -> Any:
-    """Write the products of four vectors with some rows of the decoder, from ``row`` on."""
+    """Write the products of some vectors with some rows of the decoder, from ``row`` on."""
     code = partial(_generate_products, _QUERIES_AT_ONCE, _ROWS_OF_SOME)
     return types.void(shifted, q, decoder, row, weights, out), code
 
