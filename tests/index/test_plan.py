@@ -1,6 +1,7 @@
 """Plans: the recall that was asked for is found by brute force, under filters and for odd queries, too."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from autojacobin import LSH, BinaryAutoencoder, DataError, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.evaluation import ground_truth
+from autojacobin.index.execution import search_codes, search_wider
+from autojacobin.search.kernels.segment_search import mark_unlike
 
 K = 5
 
@@ -106,6 +109,24 @@ def test_queries_unlike_all_vectors_are_searched_wider(far_clusters, kind):
     }[kind].astype(np.float32)
     found = recalls(index.search(queries, 10)[1], ground_truth(X, queries, 10))
     assert found.mean() >= 0.9
+
+
+def test_wider_searches_in_one_call_give_what_searches_one_after_the_other_give(far_clusters):
+    index, X = far_clusters
+    plan, state = index.plan(10), index._state
+    wider = replace(plan.wider, candidates=(60, 300))
+    rng = np.random.default_rng(8)
+    one, two = X[rng.integers(0, len(X), 100)], X[rng.integers(0, len(X), 100)]
+    queries = np.concatenate([one, (one + two) / 2, 30 * one[:20], 1e-3 * one[:3] + wider.middle]).astype(np.float32)
+    options = queries, plan.distance, 10, plan.candidates, plan.probing
+    found = search_codes(state, *options)
+    levels = np.empty(len(queries), dtype=np.int64)
+    mark_unlike(queries, wider.middle, found[0], wider.limits, levels)
+    assert {0, 2, 3} <= set(levels.tolist())
+    expected = search_wider(state, queries, plan.distance, found, wider)
+    together = search_codes(state, *options, wider=wider)
+    assert np.array_equal(together[1], expected[1])
+    assert np.array_equal(together[0], expected[0])
 
 
 @given(st.data())

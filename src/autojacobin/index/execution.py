@@ -25,9 +25,18 @@ from autojacobin.search.decoded import largest_weight
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.euclidean import Measure
 from autojacobin.search.gpu import DeviceProjection, DeviceVectors, RerankedSearch, takes
+from autojacobin.search.kernels.segment_search import mark_unlike
 from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.lists import AllowedCodes
-from autojacobin.search.prepared_search import MOST_QUERIES, ListSearch, Probing, ResidualWeights, Stored, TileSearch
+from autojacobin.search.prepared_search import (
+    MOST_QUERIES,
+    ListSearch,
+    Probing,
+    ResidualWeights,
+    Stored,
+    TileSearch,
+    Wider,
+)
 from autojacobin.search.queries import Queries
 from autojacobin.search.tiles import Tiles, tiles_of
 from autojacobin.search.truth import ground_truth
@@ -55,29 +64,60 @@ def search_codes(
     candidates: int | None,
     probing: Probing | None = None,
     allowed: Allowed | None = None,
+    wider: Wider | None = None,
 ) -> Found:
-    """Distances and numbers of the ``k`` nearest codes, or of the nearest vectors among the candidates; -1 if fewer."""
+    """Distances and numbers of the ``k`` nearest codes, or of the nearest vectors among the candidates; -1 if fewer.
+
+    ``wider`` says how to search for queries that are unlike those that the index learned from.
+    """
+    if state.device is None and probing is not None:
+        return _search_lists(state, queries, distance, k, candidates, probing, allowed, wider)
     if state.device is not None:
-        return state.device.search_codes(state, queries, distance, k, candidates, allowed)
+        found = state.device.search_codes(state, queries, distance, k, candidates, allowed)
+    else:
+        found = _search_tiles(state, queries, distance, k, candidates, allowed)
+    return found if wider is None else search_wider(state, queries, distance, found, wider)
+
+
+def _search_lists(
+    state: State,
+    queries: Matrix,
+    distance: str,
+    k: int,
+    candidates: int | None,
+    probing: Probing,
+    allowed: Allowed | None,
+    wider: Wider | None,
+) -> Found:
+    hasher, in_lists = state.hasher, list_search(state)
+    assert isinstance(hasher, ListHasher)
+    if allowed is not None:
+        parts = zip(state.segments, allowed.masks, allowed.counts, strict=True)
+        codes = [
+            _live_codes(segment, hasher) if count == segment.n_live else segment.lists(hasher).allow(mask)
+            for segment, mask, count in parts
+        ]
+        in_lists = in_lists.restricted(codes)
+    asked = prepared_for_lists(hasher, queries, distance)
+    if wider is not None and not in_lists.in_place:
+        found = in_lists.search(queries, k, candidates, probing, asked)
+        return search_wider(state, queries, distance, found[:2], wider)
+    distances, numbers, unlike = in_lists.search(queries, k, candidates, probing, asked, wider)
+    if len(unlike):
+        distances[unlike], numbers[unlike] = search_vectors(state, queries[unlike], k)
+    return distances, numbers
+
+
+def _search_tiles(
+    state: State, queries: Matrix, distance: str, k: int, candidates: int | None, allowed: Allowed | None
+) -> Found:
     hasher = state.hasher
-    if probing is not None:
-        assert isinstance(hasher, ListHasher)
-        in_lists = list_search(state)
-        if allowed is not None:
-            parts = zip(state.segments, allowed.masks, allowed.counts, strict=True)
-            codes = [
-                _live_codes(segment, hasher) if count == segment.n_live else segment.lists(hasher).allow(mask)
-                for segment, mask, count in parts
-            ]
-            in_lists = in_lists.restricted(codes)
-        asked = prepared_for_lists(hasher, queries, distance)
-        return in_lists.search(queries, k, candidates, probing, asked)
     if len(queries) <= MOST_QUERIES and distance != "spherical" and hasher.n_bits <= _MOST_BITS_BY_ONE_CALL:
         tiles = _tile_search(state, distance)
         if allowed is not None:
             tiles = tiles.restricted([np.packbits(mask, bitorder="little") for mask in allowed.masks])
         prepared = None if tiles.projects else DISTANCES[distance].queries(hasher, queries)
-        return tiles.search(queries, k, candidates, prepared)
+        return tiles.search(queries, k, candidates, prepared)[:2]
     asked = DISTANCES[distance].queries(hasher, queries)
     if candidates is None:
         return nearest_codes(asked, state.segments, k, allowed)
@@ -87,6 +127,25 @@ def search_codes(
         near = nearest_codes(asked[rows], state.segments, candidates, allowed, in_order=False)[1]
         distances[rows], ids[rows] = euclidean.nearest_candidates(floats[rows], near, measure, k)
     return distances, ids
+
+
+def search_wider(state: State, queries: Matrix, distance: str, found: Found, wider: Wider) -> Found:
+    """Search again for queries that are unlike those that the index learned from."""
+    unlike, k = np.empty(len(queries), dtype=np.int64), found[0].shape[1]
+    if not mark_unlike(queries, wider.middle, found[0], wider.limits, unlike):
+        return found
+    in_all = Probing(state.n_lists) if wider.probing is not None else None
+    ways = zip((1, 2, 3), (*wider.candidates, 0), (wider.probing, in_all, None), strict=True)
+    for level, candidates, probing in ways:
+        rows = np.flatnonzero(unlike == level)
+        if not rows.size:
+            continue
+        if candidates:
+            again = search_codes(state, queries[rows], distance, k, candidates, probing)
+        else:
+            again = search_vectors(state, queries[rows], k)
+        found[0][rows], found[1][rows] = again
+    return found
 
 
 def prepared_for_lists(hasher: ListHasher, queries: Matrix, distance: str) -> Queries | None:

@@ -28,8 +28,7 @@ from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
 from autojacobin.index.state import State
 from autojacobin.search.arguments import as_candidates, as_count
 from autojacobin.search.distances import as_distance
-from autojacobin.search.kernels.segment_search import mark_unlike
-from autojacobin.search.prepared_search import Probing
+from autojacobin.search.prepared_search import Probing, Wider
 
 DEFAULT_RECALL = 0.95
 """The recall of a search that names neither a recall nor candidates nor probes."""
@@ -69,14 +68,12 @@ class Plan:
         Recall that the index saw when it learned, and its lower confidence bound (95 %); NaN without a recall.
     n_queries : int
         Number of queries it learned from.
-    probing, wider : Probing or None
-        Which lists a query scans, for an index with lists, and which if it is searched wider.
+    probing : Probing or None
+        Which lists a query scans, for an index with lists.
     lists, codes : float
         How many lists and codes a query scans, on average, as far as that is known.
-    far, central : tuples of two floats
-        A query is searched wider if its nearest neighbour is farther than the first number of ``far``, or its squared
-        distance to the ``middle`` of what the index learned from is below the first of ``central``. Beyond the second
-        numbers, it is searched in all lists, or compared with all vectors.
+    wider : Wider or None
+        How queries are searched that are unlike those that the index learned from.
     """
 
     k: int
@@ -91,10 +88,7 @@ class Plan:
     probing: Probing | None = None
     lists: float = 0.0
     codes: float = 0.0
-    far: tuple[float, float] = field(default=(math.inf, math.inf), repr=False)
-    central: tuple[float, float] = field(default=(-1.0, -1.0), repr=False)
-    middle: npt.NDArray[np.float32] | None = field(default=None, repr=False)
-    wider: Probing | None = field(default=None, repr=False)
+    wider: Wider | None = field(default=None, repr=False)
 
     def run(self, state: State, queries: npt.NDArray[Any], allowed: Allowed | None = None) -> Found:
         """Distances and numbers of the nearest vectors; NaN and -1 where there are fewer than ``k``."""
@@ -106,33 +100,9 @@ class Plan:
             found = search_vectors(state, queries, k, allowed)
         else:
             candidates = None if self.candidates is None else min(self.candidates, n)
-            found = search_codes(state, queries, self.distance, k, candidates, self.probing, allowed)
-            if allowed is None:
-                found = self.widened(state, queries, found)
+            wider = self.wider if allowed is None else None
+            found = search_codes(state, queries, self.distance, k, candidates, self.probing, allowed, wider)
         return found if k == self.k else _padded(found, self.k)
-
-    def widened(self, state: State, queries: npt.NDArray[Any], found: Found) -> Found:
-        """Search wider for queries that are unlike those that the index learned from."""
-        if self.middle is None or self.candidates is None:
-            return found
-        unlike = np.empty(len(queries), dtype=np.int64)
-        if not mark_unlike(queries, self.middle, found[0], self.far, self.central, unlike):
-            return found
-        k = found[0].shape[1]
-        for level, candidates, probing in (
-            (1, _WIDER * self.candidates, self.wider),
-            (2, _WIDEST * self.candidates, None if self.probing is None else Probing(state.n_lists)),
-            (3, state.n_live, None),
-        ):
-            rows = np.flatnonzero(unlike == level)
-            if not rows.size:
-                continue
-            if candidates < _SHARE_BY_CODES * state.n_live:
-                again = search_codes(state, queries[rows], self.distance, k, candidates, probing)
-            else:
-                again = search_vectors(state, queries[rows], k)
-            found[0][rows], found[1][rows] = again
-        return found
 
 
 def _padded(found: Found, k: int) -> Found:
@@ -215,19 +185,21 @@ def _cheapest(
     seen, at_least = (
         float(np.interp(number, known.candidates, table[level, t])) for table in (known.seen, known.at_least)
     )
-    probing = wider = None
+    probing = farther = None
     if isinstance(state.hasher, ListHasher):
         last = level + 1 if n_allowed is None else len(known.levels)
         most = int(known.most[last - 1, t])
         probing = Probing(most, known.weights[level:last], known.thresholds[level:last, t], k)
         far = min(t + _WIDER_LISTS, known.thresholds.shape[1] - 2)
-        wider = Probing(
-            int(known.most[level, far]), known.weights[level : level + 1], known.thresholds[level : level + 1, far]
-        )
+        here = slice(level, level + 1)
+        farther = Probing(int(known.most[level, far]), known.weights[here], known.thresholds[here, far])
+    some, many = (
+        times * number if times * number < _SHARE_BY_CODES * state.n_live else 0 for times in (_WIDER, _WIDEST)
+    )
+    wider = Wider(known.middle.copy(), np.concatenate([known.far, known.central]), (some, many), farther)
     return Plan(
         k, distance, True, number, False, recall, seen, at_least, known.n_queries, probing,
-        float(known.lists[beyond, t]), float(known.codes[beyond, t]), tuple(known.far.tolist()),
-        tuple(known.central.tolist()), known.middle, wider,
+        float(known.lists[beyond, t]), float(known.codes[beyond, t]), wider,
     )  # fmt: skip
 
 

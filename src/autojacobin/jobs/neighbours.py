@@ -18,7 +18,7 @@ from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import read_segments, read_state
-from autojacobin.index.execution import list_search, measure_of, nearest_codes, prepared_for_lists
+from autojacobin.index.execution import list_search, measure_of, nearest_codes, prepared_for_lists, search_wider
 from autojacobin.index.folder import Folder
 from autojacobin.index.knowledge import Knowledge, learn
 from autojacobin.index.manifest import Manifest
@@ -119,7 +119,9 @@ def search_index(
 
     results = [search(matrix[block], plan.probing) for block in _query_blocks(len(matrix), depth)]
     found = np.concatenate([part[0] for part in results]), np.concatenate([part[1] for part in results])
-    distances, numbers = plan.widened(state, matrix, found)
+    if plan.wider is not None:
+        found = search_wider(state, matrix, plan.distance, found, plan.wider)
+    distances, numbers = found
     return manifest.metric.values(queries, distances) if plan.rerank else distances, state.shown_ids(numbers)
 
 

@@ -34,6 +34,7 @@ _BLOCKS_PER_CORE = 4  # or more, so that no core waits long for another
 _LISTS_PER_CALL = 2**16  # about; between two calls, Python can handle an interrupt
 _MISSING = 2**31 - 1  # whole distance where there is no code
 _NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
+_NOT_MARKED = np.empty(0, np.int64)
 _NO_DOUBLES = np.empty((0, 0))
 _NO_CODING = np.empty((0, 0), np.uint64), np.empty((0, 0, 0), np.uint64), np.empty(0), np.empty(0)
 
@@ -79,6 +80,31 @@ class Probing:
         return np.column_stack([self.weights, self.thresholds, wanted])
 
 
+@dataclass(frozen=True, eq=False)
+class Wider:
+    """Which queries are unlike those that an index learned from, and how they are searched again.
+
+    A query is unlike them if its nearest neighbour is farther than the first of ``limits``, or if its squared distance
+    to the ``middle`` is below the third. It is searched in more lists, with more ``candidates``. Beyond the second
+    limit, all lists are searched, with the second number of candidates. Below the fourth, or if a number of candidates
+    is 0, it is compared with all vectors.
+    """
+
+    middle: npt.NDArray[np.float32]
+    limits: npt.NDArray[np.float64]
+    candidates: tuple[int, int]
+    probing: Probing | None  # None if the codes are in no lists
+
+    @cached_property
+    def arguments(self) -> tuple[Any, ...]:
+        """All of this as the kernels take it."""
+        probing = self.probing or Probing(0)
+        return self.middle, self.limits, probing.rule, probing.most, *self.candidates
+
+
+_NOT_WIDER = Wider(np.empty(0, np.float32), np.empty(4), (0, 0), None)
+
+
 def log_expected(squared: npt.NDArray[np.float32], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Logarithms of the numbers of neighbours that are expected in lists; -inf where there is none."""
     expected = np.empty(squared.shape)
@@ -102,6 +128,7 @@ class Found(NamedTuple):
 
     distances: npt.NDArray[Any]  # of vectors, or of codes, shape (n_queries, k)
     numbers: npt.NDArray[np.int64]
+    unlike: npt.NDArray[np.int64] = _NOT_MARKED  # queries that are to be compared with all vectors
 
     @classmethod
     def empty(cls, n: int, k: int) -> Found:
@@ -112,11 +139,12 @@ class Found(NamedTuple):
 class _Search:
     """The segments of a search as the kernels take them.
 
-    ``measure`` measures vectors by their numbers, if they cannot be read in place, or have several types.
+    ``measure`` measures vectors by their numbers, if they cannot be read in place, or have several types. ``in_place``
+    says whether they can be.
     """
 
     def __init__(self, segments: Sequence[Stored], measure: Measure | None) -> None:
-        self._segments, self._measure = tuple(segments), measure
+        self._segments, self._measure, self.in_place = tuple(segments), measure, measure is None
         self._kept: list[Any] = []
         self._use(np.zeros(len(segments), dtype=segment_search.PART), np.zeros(1, dtype=segment_search.MODEL))
         vectors = None if measure is not None else segments[0].vectors
@@ -150,8 +178,6 @@ class _Search:
 
     def _check(self, doubtful: npt.NDArray[np.int64]) -> None:
         """Check vectors before their distances are given to anyone."""
-        if not doubtful.size:
-            return
         for number, segment in enumerate(self._segments):
             rows = doubtful[1, doubtful[0] == number]
             if len(rows):
@@ -227,6 +253,7 @@ class ListSearch(_Search):
         candidates: int | None,
         probing: Probing,
         prepared: Queries | None = None,
+        wider: Wider | None = None,
     ) -> Found:
         """Find the nearest vectors of queries, or the nearest codes.
 
@@ -242,10 +269,15 @@ class ListSearch(_Search):
             Which lists are scanned. A query for which they hold fewer than ``k`` codes is searched for in all lists.
         prepared : Queries, optional
             The queries as they are compared with codes that are not of residuals.
+        wider : Wider, optional
+            How to search for queries that are unlike others. Vectors that are measured by their numbers take none.
         """
         measured = candidates is not None and self._measure is not None
         found = Found.empty(len(queries), candidates if candidates is not None and measured else k)
-        n_short = self._run(queries, probing, None if measured else candidates, prepared, found)
+        unlike = np.zeros(0 if wider is None else len(queries), np.int64)
+        n_short, n_unlike = self._run(
+            queries, probing, None if measured else candidates, prepared, found, wider, unlike
+        )
         if measured:
             found = self._measured(queries, k, found)
             n_short = int((found.numbers[:, -1] < 0).sum())
@@ -253,16 +285,16 @@ class ListSearch(_Search):
             short = np.flatnonzero(found.numbers[:, -1] < 0)
             asked = None if prepared is None else prepared[short]
             again = self.search(queries[short], k, candidates, Probing(len(self._centres)), asked)
-            found.distances[short], found.numbers[short] = again
-        if candidates is not None:
-            return found
-        counted = prepared is not None and prepared.scales is None
-        return found._replace(distances=in_own_type(found.distances, counted))
+            found.distances[short], found.numbers[short] = again[:2]
+        if candidates is None:
+            counted = prepared is not None and prepared.scales is None
+            found = found._replace(distances=in_own_type(found.distances, counted))
+        return found._replace(unlike=np.flatnonzero(unlike)) if n_unlike else found
 
     def chosen_lists(self, queries: npt.NDArray[Any], probing: Probing) -> Chosen:
         """The lists that each query scans, nearest first; on all cores."""
         chosen = np.empty((len(queries), probing.most), np.int32), np.empty((len(queries), probing.most), np.float32)
-        self._run(queries, probing, None, None, Found.empty(len(queries), 0), chosen)
+        self._run(queries, probing, None, None, Found.empty(len(queries), 0), chosen=chosen)
         return chosen
 
     def search_chosen(
@@ -273,8 +305,8 @@ class ListSearch(_Search):
         Distances are in float64, in which different ones stay different. ``in_own_type`` converts those of the merge.
         """
         found, probing = Found.empty(len(queries), k), Probing(chosen[0].shape[1])
-        self._run(queries, probing, None, prepared, found, chosen)
-        return found
+        self._run(queries, probing, None, prepared, found, chosen=chosen)
+        return found[:2]
 
     def _run(
         self,
@@ -283,33 +315,39 @@ class ListSearch(_Search):
         candidates: int | None,
         prepared: Queries | None,
         found: Found,
+        wider: Wider | None = None,
+        unlike: npt.NDArray[np.int64] = _NOT_MARKED,
         chosen: Chosen = _NOT_CHOSEN,
-    ) -> int:
-        """Search on all cores, if there are many queries; gives how many of these have too few results."""
+    ) -> tuple[int, int]:
+        """Search on all cores, if there are many queries; gives how many have too few results, and are marked."""
         floats, doubles = _in_two_types(queries)
-        n, n_candidates = len(queries), candidates or 0
+        n, n_candidates, wider = len(queries), candidates or 0, wider or _NOT_WIDER
         in_one_thread = n <= MOST_QUERIES
         step, counter = n if in_one_thread else _block_size(n), np.zeros(1, np.int64)
         most_blocks = max(1, _LISTS_PER_CALL // (step * probing.most))
 
-        def search() -> int:
-            doubtful, total, more = np.empty((2, 2 * step * n_candidates), np.int64), 0, True
+        def search() -> tuple[int, int]:
+            most_doubtful = 2 * step * (n_candidates + max(wider.candidates))  # in two ways
+            doubtful, all_short, all_unlike, more = np.empty((2, most_doubtful), np.int64), 0, 0, True
             try:
                 while more:
-                    n_doubtful, n_short, more = segment_search.search_lists(
+                    n_doubtful, n_short, n_unlike, more = segment_search.search_lists(
                         floats, doubles, self._addresses, _coding_of(prepared), probing.rule, self._shares,
-                        probing.most, *chosen, n_candidates, counter, step, most_blocks, *found, doubtful,
+                        probing.most, *chosen, n_candidates, wider.arguments, counter, step, most_blocks, *found[:2],
+                        unlike, doubtful,
                     )  # fmt: skip
-                    self._check(doubtful[:, :n_doubtful])
-                    total += n_short
+                    if n_doubtful:
+                        self._check(doubtful[:, :n_doubtful])
+                    all_short, all_unlike = all_short + n_short, all_unlike + n_unlike
             except BaseException:
                 counter[0] = n  # other threads begin no block any more
                 raise
-            return total
+            return all_short, all_unlike
 
         if in_one_thread:
             return search()
-        return sum(run_tasks(search, [()] * min(usable_cores(), -(-n // step))))
+        n_short, n_unlike = zip(*run_tasks(search, [()] * min(usable_cores(), -(-n // step))), strict=True)
+        return sum(n_short), sum(n_unlike)
 
 
 class TileSearch(_Search):
@@ -368,9 +406,10 @@ class TileSearch(_Search):
         found, doubtful = Found.empty(n, k), np.empty((2, 2 * n * n_candidates), np.int64)
         n_doubtful = segment_search.search_tiles(
             floats, doubles, self._addresses, _coding_of(prepared), np.empty((n, *shape), kind), self._largest,
-            n_candidates, *found, doubtful,
+            n_candidates, *found[:2], doubtful,
         )  # fmt: skip
-        self._check(doubtful[:, :n_doubtful])
+        if n_doubtful:
+            self._check(doubtful[:, :n_doubtful])
         if candidates is not None:
             return found
         counted = self._distance == "hamming"

@@ -49,6 +49,7 @@ _PREFETCHED = 256  # bytes of a vector; the CPU notices by itself that others fo
 _LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
 
 _UINT8, _FLOAT16, _FLOAT32 = 1, 2, 3  # in KINDS
+_UNLIKE_ALL = 3  # a query that is compared with all vectors
 
 _nearest_centres, _scan_lists, _make_tables, _write_weights, _select_smallest = map(
     part_of_others, (nearest_centres, scan_lists, make_tables, write_weights, select_smallest)
@@ -117,9 +118,9 @@ def _choose_lists(queries: Any, addresses: Any, rule: Any, shares: Any, lists: A
 @kernel
 def search_lists(
     queries: Any, doubles: Any, addresses: Any, coding: Any, rule: Any, shares: Any, most: int, lists: Any,
-    squared: Any, n_candidates: int, counter: Any, step: int, most_blocks: int, distances: Any, numbers: Any,
-    doubtful: Any,
-) -> tuple[int, int, bool]:  # fmt: skip
+    squared: Any, n_candidates: int, wider: Any, counter: Any, step: int, most_blocks: int, distances: Any,
+    numbers: Any, unlike: Any, doubtful: Any,
+) -> tuple[int, int, int, bool]:  # fmt: skip
     """Write the nearest vectors or codes of queries of float32, in the lists that they scan.
 
     ``doubles`` are the queries in float64, empty if they are the same numbers. ``addresses`` are those of the segments
@@ -132,37 +133,82 @@ def search_lists(
     So many candidates are ordered by their vectors; if they are 0, codes are ordered. Equal distances are in the order
     of numbers. Where there are too few, distances are infinite and numbers -1.
 
+    ``wider`` says which queries are unlike those that the index learned from, and how they are searched again
+    (``prepared_search.Wider``). Of these, ``unlike`` marks those that are to be compared with all vectors.
+
     Queries are taken from ``counter`` in blocks of ``step``, at most so many blocks. After a block with doubtful
     vectors no other is begun: ``doubtful`` then has part and row of those whose bytes were not checked, or whose
-    distance is not finite. Gives the number of these, the number of queries with too few results, and whether there
-    may be more blocks.
+    distance is not finite. Gives the number of these, the numbers of queries with too few results and of marked ones,
+    and whether there may be more blocks.
     """
-    parts, model = _parts_at(addresses), _models_at(addresses)[0]
-    n, wanted = queries.shape[0], max(n_candidates, numbers.shape[1])
-    n_doubtful, n_short, n_blocks = 0, 0, 0
+    n, k = numbers.shape
+    n_doubtful, n_short, n_unlike, n_blocks = 0, 0, 0, 0
     while n_blocks < most_blocks and n_doubtful == 0:
         first = _take(counter, step)
         if first >= n:
-            return n_doubtful, n_short, False
+            return n_doubtful, n_short, n_unlike, False
         last, n_blocks = min(first + step, n), n_blocks + 1
         asked = queries[first:last]
-        if numbers.shape[1] == 0:
+        if k == 0:
             _choose_lists(asked, addresses, rule, shares, lists[first:last], squared[first:last])
             continue
         if lists.shape[0] > 0:
             chosen, gaps = lists[first:last], squared[first:last]
         else:
             chosen, gaps = _chosen_lists(asked, addresses, rule, shares, most)
-        tables, factors, starts, facts = _tables_of(asked, model, coding, first, chosen, gaps)
-        candidates = _candidates_in_lists(parts, model, tables, factors, chosen, starts, wanted)
-        near, names = distances[first:last], numbers[first:last]
-        if n_candidates > 0:
-            exact = _in_float64(asked, doubles, first)
-            n_doubtful, short = _order_vectors(exact, parts, model.kind, candidates, near, names, doubtful)
-        else:
-            short = _order_codes(candidates, facts, near, names)
-        n_short += short
-    return n_doubtful, n_short, True
+        found = distances[first:last], numbers[first:last]
+        n_doubtful = _search_block(
+            asked, doubles, addresses, coding, first, chosen, gaps, n_candidates, found, doubtful, 0
+        )
+        if unlike.shape[0] > 0:
+            n_doubtful = _search_wider(
+                asked, doubles, addresses, coding, first, wider, found, unlike, doubtful, n_doubtful
+            )
+            n_unlike += unlike[first:last].sum()
+        for q in range(first, last):
+            n_short += numbers[q, k - 1] < 0
+    return n_doubtful, n_short, n_unlike, True
+
+
+@kernel(inner=True)
+def _search_block(
+    queries: Any, doubles: Any, addresses: Any, coding: Any, first: int, lists: Any, squared: Any, n_candidates: int,
+    found: Any, doubtful: Any, n_doubtful: int,
+) -> int:  # fmt: skip
+    """Search the chosen lists of some queries, of which the first has this number; gives how many are doubtful now."""
+    parts, model = _parts_at(addresses), _models_at(addresses)[0]
+    tables, factors, starts, facts = _tables_of(queries, model, coding, first, lists, squared)
+    wanted = max(n_candidates, found[0].shape[1])
+    candidates = _candidates_in_lists(parts, model, tables, factors, lists, starts, wanted)
+    if n_candidates == 0:
+        _order_codes(candidates, facts, found[0], found[1])
+        return n_doubtful
+    exact = _in_float64(queries, doubles, first)
+    return _order_vectors(exact, parts, model.kind, candidates, found[0], found[1], doubtful, n_doubtful)
+
+
+@kernel(inner=True)
+def _search_wider(
+    queries: Any, doubles: Any, addresses: Any, coding: Any, first: int, wider: Any, found: Any, unlike: Any,
+    doubtful: Any, n_doubtful: int,
+) -> int:  # fmt: skip
+    """Search wider for the queries of a block that are unlike those that the index learned from."""
+    middle, limits, rule, most, some, many = wider
+    shares = np.empty(0)
+    for q in range(queries.shape[0]):
+        level = _level_of_unlike(queries, q, middle, found[0][q, 0], limits)
+        n_candidates = 0 if level == _UNLIKE_ALL else (some if level == 1 else many)
+        unlike[first + q] = level > 0 and n_candidates == 0
+        if n_candidates > 0 and level > 0:
+            one, place = queries[q : q + 1], (found[0][q : q + 1], found[1][q : q + 1])
+            if level == 1:
+                lists, squared = _chosen_lists(one, addresses, rule, shares, most)
+            else:
+                lists, squared = _chosen_lists(one, addresses, rule[:0], shares, _models_at(addresses)[0].n_lists)
+            n_doubtful = _search_block(
+                one, doubles, addresses, coding, first + q, lists, squared, n_candidates, place, doubtful, n_doubtful
+            )
+    return n_doubtful
 
 
 @kernel(inner=True)
@@ -296,7 +342,7 @@ def search_tiles(
     candidates = _nearest_of_parts(parts, found, places, wanted)
     if n_candidates > 0:
         exact = _in_float64(queries, doubles, 0)
-        return _order_vectors(exact, parts, model.kind, candidates, distances, numbers, doubtful)[0]
+        return _order_vectors(exact, parts, model.kind, candidates, distances, numbers, doubtful, 0)
     _order_codes(candidates, facts, distances, numbers)
     return 0
 
@@ -376,12 +422,9 @@ def _nearest_of_parts(parts: Any, found: Any, places: Any, wanted: int) -> Any:
 
 
 @kernel(inner=True)
-def _order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> int:
-    """Write real distances and numbers of the nearest candidates by whole distance; gives how many queries lack some.
-
-    Where there are fewer, distances are infinite and numbers -1.
-    """
-    short, wanted = 0, numbers.shape[1]
+def _order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> None:
+    """Write real distances and numbers of the nearest candidates by whole distance; infinity and -1 if fewer."""
+    wanted = numbers.shape[1]
     values, names = np.empty((1, candidates.shape[2])), np.empty((1, candidates.shape[2]), dtype=np.int64)
     for q in range(numbers.shape[0]):
         for c in range(candidates.shape[2]):
@@ -390,19 +433,17 @@ def _order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> i
         _select_smallest(values, names, wanted, distances[q : q + 1], numbers[q : q + 1])
         for i in range(wanted):
             distances[q, i] = np.float32(facts[q, 1] + facts[q, 0] * distances[q, i])
-        short += numbers[q, wanted - 1] < 0
-    return short
 
 
 @kernel(inner=True)
 def _order_vectors(
-    queries: Any, parts: Any, kind: int, candidates: Any, distances: Any, numbers: Any, doubtful: Any
-) -> tuple[int, int]:  # fmt: skip
+    queries: Any, parts: Any, kind: int, candidates: Any, distances: Any, numbers: Any, doubtful: Any, n_doubtful: int
+) -> int:  # fmt: skip
     """Write distances and numbers of the nearest candidates by their vectors; infinity and -1 where there are fewer.
 
-    Gives how many vectors are doubtful, and how many queries have too few results.
+    Gives how many vectors are doubtful now.
     """
-    n_doubtful, n_short, wanted = 0, 0, numbers.shape[1]
+    wanted = numbers.shape[1]
     squared = np.empty((1, candidates.shape[2]))
     names, rows = np.empty((1, candidates.shape[2]), np.int64), np.empty((1, candidates.shape[2]), np.int64)
     for q in range(numbers.shape[0]):
@@ -431,8 +472,7 @@ def _order_vectors(
             distances[q, i] = math.sqrt(distances[q, i])
             if numbers[q, i] == LAST_ID:  # nothing was comparable
                 numbers[q, i] = -1
-        n_short += numbers[q, wanted - 1] < 0
-    return n_doubtful, n_short
+    return n_doubtful
 
 
 @kernel(inline=True)
@@ -474,24 +514,28 @@ def _measure_part(
     measure(queries[q : q + 1], vectors, rows, squared, scratch)
 
 
-@kernel(reassociate=True)
-def mark_unlike(queries: Any, middle: Any, distances: Any, far: Any, central: Any, unlike: Any) -> int:
-    """Write how unlike the vectors of an index queries are, from 0 to 3; gives the sum.
-
-    A query is unlike them (1) if its nearest neighbour is farther than the first limit of ``far``, or if its squared
-    distance to the ``middle`` is less than the first of ``central``. It is 2 beyond the second limit of ``far``, and 3
-    beyond that of ``central``.
-    """
+@kernel
+def mark_unlike(queries: Any, middle: Any, distances: Any, limits: Any, unlike: Any) -> int:
+    """Write how unlike those that an index learned from queries are, from 0 to 3; gives the sum."""
     total = 0
     for q in range(queries.shape[0]):
-        square = 0.0
-        for j in range(queries.shape[1]):
-            gap = np.float64(queries[q, j]) - np.float64(middle[j])
-            square += gap * gap
-        unlike[q] = distances[q, 0] > far[0] or square < central[0]
-        if distances[q, 0] > far[1]:
-            unlike[q] = 2
-        if square < central[1]:
-            unlike[q] = 3
+        unlike[q] = _level_of_unlike(queries, q, middle, distances[q, 0], limits)
         total += unlike[q]
     return total
+
+
+@kernel(inner=True, reassociate=True)
+def _level_of_unlike(queries: Any, q: int, middle: Any, distance: float, limits: Any) -> int:
+    """How unlike the others a query is, by the distance of its nearest neighbour and its distance to the middle.
+
+    ``limits`` are two of the first, and then two of the square of the second.
+    """
+    square, level = 0.0, 0
+    for j in range(queries.shape[1]):
+        gap = np.float64(queries[q, j]) - np.float64(middle[j])
+        square += gap * gap
+    if distance > limits[0] or square < limits[2]:
+        level = 1
+    if distance > limits[1]:
+        level = 2
+    return _UNLIKE_ALL if square < limits[3] else level
