@@ -1,10 +1,12 @@
 """Every program of ``examples/`` runs as a reader would run it, and what it gives is right."""
 
+import io
 import json
 import os
 import re
-import subprocess
+import runpy
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import cv2
@@ -19,12 +21,13 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, monkeypatch):
     def run(name, *arguments):
-        command = [sys.executable, "-W", "error", str(EXAMPLES / name), *map(str, arguments)]
-        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1200)
-        assert result.returncode == 0, result.stderr
-        return result.stdout
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        with redirect_stdout(io.StringIO()) as printed:
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return printed.getvalue()
 
     return run
 
@@ -91,7 +94,7 @@ def test_words_are_neighbours_by_the_vectors_of_a_package(run, tmp_path, monkeyp
     )
     weights = tmp_path / "wordllama" / "weights" / "l2_supercat_256.safetensors"
     save_file({"embedding.weight": vectors.astype(np.float16)}, weights)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.syspath_prepend(tmp_path)
     found = run("words.py", "cwordx", "Name").splitlines()
     assert found[0].startswith("cwordx: ")
     assert all(word.startswith("cword") for word in found[0].partition(": ")[2].split(", "))

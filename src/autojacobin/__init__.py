@@ -1,10 +1,10 @@
 """Learned binary codes for nearest-neighbour search: Auto-JacoBin and the methods it is measured against."""
 
 from importlib import import_module as _import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from autojacobin.codes import Codes
+from autojacobin.core.version import VERSION as _VERSION
 from autojacobin.errors import (
     AutoJacobinError,
     DataError,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from autojacobin.index import Index, Metric
 
-__version__ = _version("autojacobin")
+__version__ = _VERSION
 
 __all__ = [
     "ITQ", "LSH", "SGH", "AutoBin", "AutoJacoBin", "AutoJacobinError", "BinaryAutoencoder", "CAutoBin", "Codes",

@@ -62,7 +62,7 @@ def test_a_number_that_is_too_large_is_refused_with_its_row_and_changes_nothing(
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("wrong", [np.nan, 1e17])
 def test_a_number_that_stops_a_growing_index_is_named_by_its_own_row(hasher, metric, wrong):
-    base, sample = points(2500), points(300, 1)
+    base, sample = points(700), points(300, 1)
     measure = Metric.of(metric, base)
     fitted = hasher.unfitted().fit(measure.prepare(sample))
     index = Index(fitted, partitions="auto", metric=measure)
@@ -72,11 +72,11 @@ def test_a_number_that_stops_a_growing_index_is_named_by_its_own_row(hasher, met
     if metric == "cosine" and wrong == 1e17:
         index.add(spoiled)  # a direction like any other
     else:
-        with pytest.raises(DataError, match="row 2399"):
+        with pytest.raises(DataError, match="row 599"):
             index.add(spoiled)
         index.add(base[100:])
-    assert len(index) == 2500
-    assert index.info()["lists"] == 256
+    assert len(index) == 700
+    assert index.info()["lists"] == 128
     index.compact()
 
 

@@ -147,10 +147,16 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
     They contain no date and no version, so the same data give the same bytes, and version control shows only real
     changes. The SVG takes other colours on a dark page, unless it holds pictures.
     """
-    contents = {
-        "png": _rendered(figure, "png", {"Software": None}),
-        "svg": _rendered(figure, "svg", {"Date": None, "Creator": None}),
-    }
+    engine = figure.get_layout_engine()
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)  # all of it has its place now, in both files
+    try:
+        contents = {
+            "png": _rendered(figure, "png", {"Software": None}),
+            "svg": _rendered(figure, "svg", {"Date": None, "Creator": None}),
+        }
+    finally:
+        figure.set_layout_engine(engine)
     if b"<image" not in contents["svg"]:
         contents["svg"] = re.sub(rb"(<svg[^>]*>\n?)", lambda start: start[1] + _DARK, contents["svg"], count=1)
     paths = {ending: Path(folder) / f"{name}.{ending}" for ending in contents}

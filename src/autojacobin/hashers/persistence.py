@@ -18,6 +18,7 @@ import safetensors
 import safetensors.numpy
 
 from autojacobin.core.vectors import LARGEST
+from autojacobin.core.version import VERSION
 from autojacobin.errors import DataError, FormatError, shortened
 from autojacobin.search.distances import METRICS
 
@@ -111,7 +112,7 @@ def model_bytes(model: Any) -> bytes:
     header = {
         "checksum": _NO_DIGEST,  # stays the first key, so that nothing else in the file can be mistaken for it
         "format_version": FORMAT_VERSION,
-        "library_version": importlib.metadata.version("autojacobin"),
+        "library_version": VERSION,
         **described,
     }
     content = safetensors.numpy.save(arrays, metadata={"autojacobin": json.dumps(header)})
@@ -308,5 +309,5 @@ def _not_read(path: str | os.PathLike[str], format_version: int, name: str) -> F
         advice = "install a newer version"
     return FormatError(
         f"{Path(path)} has format {format_version} and class {name}, which is not read by autojacobin "
-        f"{importlib.metadata.version('autojacobin')}, only format {FORMAT_VERSION} and registered classes; {advice}"
+        f"{VERSION}, only format {FORMAT_VERSION} and registered classes; {advice}"
     )

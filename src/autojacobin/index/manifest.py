@@ -6,12 +6,12 @@ import json
 import re
 import secrets
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from autojacobin.core.version import VERSION
 from autojacobin.errors import FormatError
 from autojacobin.index.metric import EUCLIDEAN, Metric
 from autojacobin.index.names import ID_KINDS, LARGEST_ID
@@ -111,7 +111,7 @@ class Manifest:
             "checksum": _NO_DIGEST.decode(),  # stays the first key, where readers look for it
             "format": "autojacobin index",
             "format_version": FORMAT_VERSION,
-            "library_version": version("autojacobin"),
+            "library_version": VERSION,
         }
         content = json.dumps(header | asdict(self), indent=1).encode() + b"\n"
         return content.replace(_NO_DIGEST, xxhash.xxh64_hexdigest(content).encode(), 1)

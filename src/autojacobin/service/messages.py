@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from inspect import cleandoc
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from autojacobin.codes import BitOrder
+from autojacobin.core.version import VERSION
 from autojacobin.hashers import OwnCodes
 from autojacobin.index.conditions import LONGEST_CONDITION
 from autojacobin.index.index import Index
@@ -316,7 +316,7 @@ def openapi_document(indexes: Mapping[str, ServedIndex], limits: Limits, *, writ
     token = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "autojacobin", "version": version("autojacobin"), "license": {"name": "BSD-3-Clause"}},
+        "info": {"title": "autojacobin", "version": VERSION, "license": {"name": "BSD-3-Clause"}},
         "paths": paths,
         "components": {
             "schemas": schemas,

@@ -71,7 +71,8 @@ class TestTexmex:
         home = tmp_path / "data" / "sift1m"
         assert sorted(path.name for path in home.iterdir()) == ["sift"]
 
-    def test_another_file_than_the_published_one_is_refused(self, shrunk, tmp_path):
+    def test_another_file_than_the_published_one_is_refused(self, shrunk, tmp_path, monkeypatch):
+        monkeypatch.setattr("autojacobin.datasets.catalogue._RETRIES", 0)  # each would wait for some seconds
         files = self.files()
         with serving(self.archive(files)) as server:
             shrunk("sift1m", files=(replace(CATALOGUE["sift1m"].files[0], url=server.url),))
