@@ -34,6 +34,21 @@ def test_vectors_are_assigned_to_the_nearest_centre(seed, n, n_centres):
     assert np.allclose(expected[np.arange(n), labels], expected.min(axis=1), atol=1e-4)
 
 
+@given(st.integers(0, 2**32), st.integers(1, 100), st.integers(2, 200))
+def test_the_second_centre_is_near_and_what_is_left_points_elsewhere(seed, n, n_centres):
+    rng = np.random.default_rng(seed)
+    X, points = rng.normal(size=(n, 6)).astype(np.float32), rng.normal(size=(n_centres, 6)).astype(np.float32)
+    squared = squared_distances(X, points)
+    order = np.argsort(squared, axis=1)[:, :24]
+    for x, numbers, first, second in zip(X, order, *Centres(points).first_and_second(X), strict=True):
+        gaps = x - points[numbers[1:]]
+        left = x - points[numbers[0]]
+        costs = (gaps**2).sum(axis=1) + (gaps @ left) ** 2 / (left**2).sum()
+        assert first == numbers[0]
+        assert second in numbers[1:]
+        assert costs[numbers[1:] == second] == pytest.approx(costs.min(), rel=1e-3)
+
+
 @given(st.integers(0, 2**32), st.integers(1, 50), st.integers(1, 200), st.data())
 def test_the_nearest_centres_are_found_in_order(seed, n, n_centres, data):
     X, points = whole_vectors(seed, n), whole_vectors(seed + 1, n_centres)

@@ -120,6 +120,7 @@ def test_only_allowed_codes_are_found(seed, n, n_lists, share, k):
     mask = np.random.default_rng(seed).random(n) < share
     allowed = lists.allow(mask)
     assert np.array_equal(allowed.counts, np.bincount(labels[mask], minlength=n_lists))
+    assert np.array_equal(lists.labels(np.flatnonzero(mask)), [labels[mask]])
     whole = whole_distances(codes, labels, lists, queries)
     assert_nearest(whole, *nearest_in_lists(lists, queries, k, allowed), mask)
 

@@ -65,12 +65,18 @@ event.register("numba:compile", _CompilationListener())  # type: ignore[no-untyp
 def kernel(function: F) -> F: ...
 @overload
 def kernel(
-    *, reassociate: bool = ..., divides_by_zero: bool = ..., inner: bool = ..., inline: bool = ...
+    *,
+    reassociate: bool = ...,
+    never_nan: bool = ...,
+    divides_by_zero: bool = ...,
+    inner: bool = ...,
+    inline: bool = ...,
 ) -> Callable[[F], F]: ...
 def kernel(
     function: Any = None,
     *,
     reassociate: bool = False,
+    never_nan: bool = False,
     divides_by_zero: bool = False,
     inner: bool = False,
     inline: bool = False,
@@ -82,16 +88,19 @@ def kernel(
     compiled again when any of these files changes.
 
     ``reassociate`` lets LLVM take sums of floats in another order, always the same one, without which it cannot
-    vectorise them. ``divides_by_zero`` gives infinity instead of raising an error; the check would prevent
+    vectorise them. ``never_nan`` says that no number is NaN and that the sign of zero does not matter: a minimum is
+    then one instruction. ``divides_by_zero`` gives infinity instead of raising an error; the check would prevent
     vectorisation, too. ``inner`` is for functions that only other kernels call, and is compiled as a part of each of
     these: nothing is generated that converts Python objects, and nothing is cached twice. ``inline`` is for inner
     functions that are called for every code: LLVM does not inline longer functions by itself, and a call passes each
     array as ten numbers.
     """
     if function is None:
-        return partial(kernel, reassociate=reassociate, divides_by_zero=divides_by_zero, inner=inner, inline=inline)
+        given = {"reassociate": reassociate, "never_nan": never_nan, "divides_by_zero": divides_by_zero}
+        return partial(kernel, **given, inner=inner, inline=inline)
+    flags = {"reassoc", "contract"} if reassociate else set()
     options: dict[str, Any] = {
-        "fastmath": {"reassoc", "contract"} if reassociate else False,
+        "fastmath": flags | {"nnan", "nsz"} if never_nan else flags or False,
         "error_model": "numpy" if divides_by_zero else "python",
         "forceinline": inline,
     }

@@ -35,7 +35,7 @@ from autojacobin.index.state import NewIds, Segments, State, in_id_order, wrong_
 
 _log = logging.getLogger("autojacobin.index")
 
-_ROWS_PER_TASK = 2**15
+_ROWS_PER_TASK = 2**12
 
 Ids = npt.NDArray[np.int64]
 

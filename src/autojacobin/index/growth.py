@@ -158,9 +158,7 @@ def best_copies(centres: Centres, vectors: npt.NDArray[Any]) -> int:
     ranks = np.argsort(order, axis=1)
     sizes, found, scanned = np.zeros(n_lists), np.full(neighbours.shape, n_lists), []
     both = counted, as_floats(vectors[rows])
-    first = [centres.assign(some) for some in both]
-    second = [centres.second(some, lists) for some, lists in zip(both, first, strict=True)]
-    for in_list, near in (first, second):
+    for in_list, near in zip(*map(centres.first_and_second, both), strict=True):
         sizes += np.bincount(in_list, minlength=n_lists)
         found = np.minimum(found, np.take_along_axis(ranks, near[neighbours], axis=1))
         probes = int(np.quantile(found, _SHARE_IN_LISTS)) + 1

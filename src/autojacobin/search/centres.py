@@ -160,37 +160,43 @@ class Centres:
         means = self._means if in_cells else self._groups
         return self.points, self.origin, groups, self.order, norms, self._rounding, *means, in_cells
 
-    def second(self, X: Any, labels: Any) -> Any:
-        """Give the number of a second centre of each row of ``X``, beside the nearest one in ``labels``.
+    def first_and_second(self, X: Any) -> tuple[Any, Any]:
+        """Give the numbers of the nearest centre of each row of ``X``, and of a second one.
 
-        Of some near centres c, it has the smallest ‖x − c‖² + (component of x − c along r)², where r is what is left
-        beside the first centre: it is near, and what is left points elsewhere.
+        Of some near centres c, the second has the smallest ‖x − c‖² + (component of x − c along r)², where r is what is
+        left beside the first centre: it is near, and what is left points elsewhere.
         """
         near = min(_NEAR_CENTRES, len(self))
         if namespace(X) is not np:
-            return self._second_on_gpu(X, labels, near)
-        second = np.empty(len(X), dtype=np.int32)
+            return self._first_and_second_on_gpu(X, near)
+        first, second = np.empty((2, len(X)), dtype=np.int32)
         floats = np.ascontiguousarray(X, dtype=np.float32)
+        self.arrays()
 
         def work(rows: slice) -> None:
-            choose_second(floats[rows], self.points, labels[rows], self.nearest(floats[rows], near)[0], second[rows])
+            numbers = self.nearest(floats[rows], near)[0]
+            first[rows] = np.maximum(numbers[:, 0], 0)  # of a row that is not finite, which is reported later
+            choose_second(floats[rows], self.points, first[rows], numbers, second[rows])
 
         run_tasks(work, [(rows,) for rows in slices(len(X), _ROWS_PER_TASK)])
-        return second
+        return first, second
 
-    def _second_on_gpu(self, X: Any, labels: Any, near: int) -> Any:
+    def _first_and_second_on_gpu(self, X: Any, near: int) -> tuple[Any, Any]:
         xp = namespace(X)
         points, columns, norms, origin = map(xp.asarray, (self.points, self._shifted.T, self._norms, self.origin))
-        second = []
+        pairs = []
         for start in range(0, len(X), _ROWS_PER_TASK):
-            x, first = (part[start : start + _ROWS_PER_TASK] for part in (X.astype(np.float32), labels))
+            x = X[start : start + _ROWS_PER_TASK].astype(np.float32)
             numbers = xp.argsort(norms - 2 * (x - origin) @ columns, axis=1)[:, :near]
-            left, gaps = x - points[first], x[:, None] - points[numbers]
+            first = numbers[:, :1]
+            left, gaps = x - points[first[:, 0]], x[:, None] - points[numbers]
             along = xp.einsum("ijk,ik->ij", gaps, left)
             costs = (gaps**2).sum(axis=2) + along * (along / xp.maximum((left**2).sum(axis=1), _TINY)[:, None])
-            costs[numbers == first[:, None]] = np.inf
-            second.append(xp.take_along_axis(numbers, costs.argmin(axis=1)[:, None], axis=1)[:, 0])
-        return xp.concatenate(second).astype(np.int32)
+            costs[numbers == first] = np.inf
+            second = xp.take_along_axis(numbers, costs.argmin(axis=1)[:, None], axis=1)
+            pairs.append(xp.concatenate([first, second], axis=1))
+        both = xp.concatenate(pairs).astype(np.int32)
+        return both[:, 0], both[:, 1]
 
     def _assign_on_gpu(self, vectors: npt.NDArray[Any], device: str, labels: npt.NDArray[np.int32]) -> None:
         columns, norms, origin = (on_device(part, device) for part in (self._shifted.T, self._norms, self.origin))

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.errors import DataError
 from autojacobin.search.kernels.clustering import group_rows
-from autojacobin.search.kernels.list_scan import map_allowed
+from autojacobin.search.kernels.list_scan import count_allowed, map_allowed
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, sum_weights, write_blocks
 from autojacobin.search.kernels.simd import empty_aligned
 
@@ -141,21 +141,23 @@ class Lists:
         bitmap = np.zeros(-(-len(mask) // CODES_PER_BLOCK), dtype=np.uint64)
         bitmap.view(np.uint8)[: -(-len(mask) // 8)] = np.packbits(mask, bitorder="little")
         words = np.zeros(len(self.blocks), dtype=np.uint64)
-        counts = np.zeros(self.n_lists, dtype=np.int64)
-        for slots, labels in zip(*self._places, strict=True):
-            map_allowed(bitmap, slots, labels, words, counts)
+        counts = np.empty(self.n_lists, dtype=np.int64)
+        for slots in self._slots:
+            map_allowed(bitmap, slots, words)
+        count_allowed(words, self.bounds, counts)
         return AllowedCodes(words, counts)
 
     @cached_property
-    def _places(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """The slots and the lists of all rows, both of shape (copies, rows)."""
+    def _slots(self) -> npt.NDArray[np.int32]:
+        """The slots of all rows, shape (copies, rows). They are kept for filters."""
+        return self._found_slots()
+
+    def _found_slots(self) -> npt.NDArray[np.int32]:
         n_rows = self.n // self.copies
         slots, bounds = np.empty(self.n, dtype=np.int32), np.zeros(n_rows + 1, dtype=np.int64)
         group_rows(self.positions, bounds, slots)
-        slots = np.ascontiguousarray(slots.reshape(n_rows, self.copies).T)
-        labels = np.repeat(np.arange(self.n_lists, dtype=np.int32), np.diff(self.bounds))
-        return slots, labels[slots]
+        return np.ascontiguousarray(slots.reshape(n_rows, self.copies).T)
 
     def labels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """The lists of some rows, shape (copies, rows)."""
-        return self._places[1][:, rows]
+        return (np.searchsorted(self.bounds, self._found_slots()[:, rows], side="right") - 1).astype(np.int32)

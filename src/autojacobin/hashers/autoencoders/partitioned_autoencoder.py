@@ -154,7 +154,7 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
             chosen = host[np.sort(rng.choice(len(host), _MOST_TRAINING_POINTS, replace=False))]
         labels = centres.assign(chosen, self.device)
         if self.copies == 2:  # the auto-encoder learns from residuals of both kinds
-            labels[1::2] = centres.second(chosen[1::2], labels[1::2])
+            labels[1::2] = centres.first_and_second(chosen[1::2])[1]
         residuals = (chosen - centres.points[labels]).astype(host.dtype)
         super()._fit(self._training_floats(residuals), rng)
         encode, step = self._encoder(np), _ROWS_PER_BLOCK
@@ -190,10 +190,8 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         points = Centres(self.centres_)
 
         def encode_with_lists(X: Any) -> Any:
-            lists, parts = [assign(X)], []
-            if self.copies == 2:
-                lists.append(points.second(X, lists[0]))
-            for labels in lists:
+            parts = []
+            for labels in points.first_and_second(X) if self.copies == 2 else [assign(X)]:
                 bits = encode(X - centres[labels].astype(X.dtype))
                 parts += [bits, self._list_bits(xp, labels).astype(bits.dtype)]
             return xp.concatenate(parts, axis=1)

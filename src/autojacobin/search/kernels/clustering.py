@@ -40,7 +40,7 @@ def nearest_column(products: Any, norms: Any, labels: Any) -> None:
 
 @kernel(reassociate=True)
 def choose_second(X: Any, points: Any, first: Any, near: Any, second: Any) -> None:
-    """Write a second centre of each row, as :meth:`~autojacobin.search.centres.Centres.second` says."""
+    """Write a second centre of each row, as :meth:`~autojacobin.search.centres.Centres.first_and_second` says."""
     left = np.empty(X.shape[1], dtype=np.float32)
     for q in range(np.uint64(X.shape[0])):
         length, best = np.float32(_TINY), np.float32(np.inf)

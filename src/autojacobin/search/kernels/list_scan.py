@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin.core.compilation import kernel, trailing_zeros, use_wide_registers
+from autojacobin.core.compilation import kernel, popcount, trailing_zeros, use_wide_registers
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, count_sums, mark_row, measure_block
 
 # What correctness needs
@@ -32,8 +32,8 @@ _FEWEST_MORE = 128  # codes beyond k that are written down before the radius shr
 
 
 @kernel
-def map_allowed(bitmap: Any, slots: Any, labels: Any, words: Any, counts: Any) -> None:
-    """Write a bitmap of positions in the order of lists, and count the allowed codes; both hold zeros."""
+def map_allowed(bitmap: Any, slots: Any, words: Any) -> None:
+    """Write a bitmap of positions in the order of lists; ``words`` may have bits already."""
     for i in range(len(bitmap)):
         rest = bitmap[i]
         while rest:
@@ -41,7 +41,21 @@ def map_allowed(bitmap: Any, slots: Any, labels: Any, words: Any, counts: Any) -
             rest &= rest - np.uint64(1)
             slot = slots[position]
             words[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
-            counts[labels[position]] += 1
+
+
+@kernel
+def count_allowed(words: Any, bounds: Any, counts: Any) -> None:
+    """Write how many bits each list has in a bitmap in the order of lists."""
+    for label in range(len(counts)):
+        begin, end, count = bounds[label], bounds[label + 1], np.int64(0)
+        for i in range(begin >> 6, (end + 63) >> 6):
+            word = words[i]
+            if i == begin >> 6:
+                word &= ~np.uint64(0) << np.uint64(begin & 63)
+            if i == end >> 6:
+                word &= (np.uint64(1) << np.uint64(end & 63)) - np.uint64(1)
+            count += np.int64(popcount(word))
+        counts[label] = count
 
 
 @kernel
