@@ -271,6 +271,13 @@ def test_on_disk_it_is_the_same_and_survives_a_copy(index, hasher, tmp_path):
     Index.open(tmp_path / "index").verify()
 
 
+def test_a_copy_has_nothing_that_searches_keep(index):
+    """They keep addresses of arrays, which are of the copied index, and may be freed."""
+    before = len(pickle.dumps(index))
+    index.search(points(20, 2), K, probes=4)
+    assert len(pickle.dumps(index)) == before
+
+
 def test_two_copies_in_files_survive_changes_and_repair(two_copies, tmp_path, monkeypatch):
     monkeypatch.setattr(segment, "_FEWEST_IN_LISTS", 1)
     base, queries = points(1200), points(30, 2)

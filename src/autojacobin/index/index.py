@@ -597,7 +597,9 @@ class Index:
     def __getstate__(self) -> dict[str, Any]:
         if self._folder is not None:
             raise DataTypeError(f"{self!r} cannot be copied or pickled, because of its lock; use Index.open or save")
-        return {name: value for name, value in self.__dict__.items() if name not in ("_mutex", "_learning", "_learned")}
+        own = ("_mutex", "_learning", "_learned")
+        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        return state | {"_state": replace(self._state)}  # without what searches keep, such as addresses of arrays
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
