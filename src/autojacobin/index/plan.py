@@ -44,6 +44,7 @@ _WIDER = 4  # times the candidates, for a query that is unlike those that the in
 _WIDEST = 64  # times the candidates, for one that is unlike all of them; it scans all lists
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
 _WIDER_LISTS = 5  # how many thresholds for lists further such a query goes, up to the last but one
+_MOST_NUMBERS_BY_BLAS = 2**13  # so few are summed up in the calling thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,8 +270,14 @@ def _is_ready(state: State, queries: Any) -> bool:
         and queries.ndim == 2
         and queries.shape[1] == state.query_width
         and queries.flags.carray  # contiguous and writable
-        and bool(0 < np.vdot(queries, queries) <= LARGEST)  # not if there is a NaN
+        and bool(0 < _sum_of_squares(queries) <= LARGEST)  # not if there is a NaN
     )
+
+
+def _sum_of_squares(queries: npt.NDArray[np.float32]) -> Any:
+    """Sum of the squares of all numbers. BLAS would use threads for many, which keep their cores busy for 20 ms."""
+    few = queries.size <= _MOST_NUMBERS_BY_BLAS
+    return np.vdot(queries, queries) if few else np.einsum("ij,ij->", queries, queries)
 
 
 def as_recall(recall: float) -> float:
