@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from autojacobin import ITQ, AutoBin, AutoJacoBin, Codes, DataError, MissingExtraError, NeighbourHashing
+from autojacobin import ITQ, AutoBin, AutoJacoBin, Codes, DataError, MissingExtraError, NeighbourHashing, PartitionedAutoencoder
 from autojacobin.search import asymmetric_topk, decoded_topk, hamming_topk
 from autojacobin.search.distances import DistanceTerms
 from autojacobin.search.kmeans import kmeans
@@ -139,3 +139,10 @@ def test_centres_on_a_gpu_are_those_of_the_cpu_but_for_rounding():
     cpu, gpu = (kmeans(X, 20, n_iterations=1, random_state=0, device=device) for device in ("cpu", "cuda"))
     assert np.allclose(cpu.points, gpu.points, atol=0.05)
     assert np.mean(cpu.assign(X) == cpu.assign(X, "cuda")) > 0.999
+
+
+def test_codes_in_two_lists_are_those_of_the_cpu_but_for_rounding():
+    cupy = cupy_with_a_gpu()
+    X = np.random.default_rng(0).normal(size=(5000, 16)).astype(np.float32)
+    hasher = PartitionedAutoencoder(2 * (16 + 4), n_lists=16, copies=2, n_iterations=2, random_state=0).fit(X)
+    assert np.mean(hasher.encode(cupy.asarray(X)).to_bits() == hasher.encode(X).to_bits()) > 0.99

@@ -8,6 +8,7 @@ from autojacobin.core.arrays import to_host
 from autojacobin.core.vectors import float_blocks
 from autojacobin.evaluation import ground_truth
 from autojacobin.search import asymmetric_topk, decoded_topk, hamming_topk
+from autojacobin.search.centres import Centres
 from autojacobin.search.distances import DistanceTerms
 from tests.search.gpu_kernels import gpu_arrays, use_fake_cupy
 
@@ -185,3 +186,22 @@ def test_true_neighbours(cupy):
     X[7, 3] = np.nan
     with pytest.raises(DataError, match="row 7"):
         ground_truth(cupy.asarray(X), asked, 15)
+
+
+@pytest.mark.parametrize("n_centres", [1, 2, 150])
+def test_centres_of_vectors_on_a_gpu(cupy, n_centres):
+    X, points = vectors(700), vectors(n_centres, seed=1)
+    centres, squared = Centres(points), ((X[:, None] - points) ** 2).sum(axis=2)
+    nearest = squared.argmin(axis=1)
+    assert np.mean(to_host(centres.assign(cupy.asarray(X))) == nearest) > 0.99
+    first, second = map(to_host, centres.first_and_second(cupy.asarray(X)))
+    assert np.mean(first == nearest) > 0.99
+    if n_centres == 1:
+        assert not second.any()
+        return
+    assert np.all(second != first)
+    for row, x in enumerate(X):
+        left, gaps = x - points[first[row]], x - points
+        costs = squared[row] + (gaps @ left) ** 2 / (left @ left)
+        costs[first[row]] = np.inf
+        assert costs[second[row]] == pytest.approx(costs.min(), rel=1e-3)

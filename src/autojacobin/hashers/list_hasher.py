@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _POINTS_PER_LIST = 64
 _MOST_TRAINING_POINTS = 20_000  # by default, if there are few lists
 _ROWS_PER_BLOCK = 2**12
-_PRODUCTS_AT_ONCE = 2**27
 _TINY = float(np.finfo(np.float32).tiny)
 _IN_LISTS = ("asymmetric", "hamming")  # distances that are weighted sums over bits
 
@@ -104,12 +103,20 @@ class ListHasher(Hasher):
         return Lists.build(coded, labels, n_lists, offsets, self.offset_grid, self.copies)
 
     def search_centres(self) -> Centres:
-        """The centres as a search needs them, kept with the hasher."""
+        """The centres as a search needs them."""
+        return self._kept_centres("_centres_of_search", self._points_of_lists)
+
+    def _own_centres(self) -> Centres:
+        """The centres that vectors are assigned to."""
+        return self._kept_centres("_centres", lambda: self.centres_)
+
+    def _kept_centres(self, name: str, points: Callable[[], npt.NDArray[np.float32]]) -> Centres:
+        """Centres that are kept with the hasher until it is fitted again, because to prepare them takes time."""
         from autojacobin.search.centres import Centres
 
-        kept = self.__dict__.get("_centres")
+        kept = self.__dict__.get(name)
         if kept is None or kept[0] is not self.centres_:
-            kept = self.__dict__["_centres"] = self.centres_, Centres(self._points_of_lists())
+            kept = self.__dict__[name] = self.centres_, Centres(points())
         return kept[1]
 
     def default_training_points(self) -> int | None:
@@ -136,21 +143,6 @@ class ListHasher(Hasher):
 
     def _n_list_bits(self) -> int:
         return (len(self.centres_) - 1).bit_length()
-
-    def _assigner(self, xp: Any) -> Callable[[Any], Any]:
-        """Give the function from vectors to the numbers of their lists."""
-        origin, centres = xp.asarray(self.origin_), xp.asarray(self.centres_)
-        columns = xp.ascontiguousarray((centres - origin).T)
-        norms = xp.einsum("ij,ij->j", columns, columns)
-        step = max(1, _PRODUCTS_AT_ONCE // len(centres))
-
-        def assign(X: Any) -> Any:
-            labels = xp.empty(len(X), dtype=xp.int32)
-            for rows in slices(len(X), step):
-                labels[rows] = (norms - 2 * ((X[rows] - origin) @ columns)).argmin(axis=1)
-            return labels
-
-        return assign
 
     def _list_bits(self, xp: Any, labels: Any) -> Any:
         """The numbers of lists as bits, shape (n, bits of a number)."""
@@ -278,7 +270,7 @@ class PartitionedHasher(ListHasher):
     def with_lists(self, codes: Codes, X: Any) -> Codes:
         """Codes that the hasher gave for the rows of ``X``, followed by the bits of the numbers of the lists."""
         parts, start = [], 0
-        for labels in self._walk(X, self._assigner):
+        for labels in self._walk(X, lambda _: self._own_centres().assign):
             for first in range(0, len(labels), _ROWS_PER_BLOCK):
                 bits = self._list_bits(np, to_host(labels[first : first + _ROWS_PER_BLOCK]))
                 some = codes[start : start + len(bits)].to_bits()

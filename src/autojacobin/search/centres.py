@@ -8,6 +8,7 @@ cores, so neither do the results.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,7 +32,7 @@ from autojacobin.search.kernels.coarse_quantiser import (
 from autojacobin.search.kernels.simd import empty_aligned
 
 _PRODUCTS_PER_BLOCK = 2**21
-_PRODUCTS_ON_GPU = 2**28
+_PRODUCTS_ON_GPU = 2**26
 _FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
 _BLOCKS_PER_TASK = 8
 _TURNS_PER_SPLIT = 8
@@ -104,15 +105,18 @@ class Centres:
         norms[: len(points)] = np.einsum("ij,ij->i", points, points)
         return groups, norms
 
-    def assign(self, X: Any, device: str = "cpu") -> npt.NDArray[np.int32]:
+    def assign(self, X: Any, device: str = "cpu") -> Any:
         """Give the number of the nearest centre of each row of ``X``; of equally near ones the first.
 
-        On a GPU, numbers are rounded in another way, so of almost equally near centres it may be another.
+        On a GPU, numbers are rounded in another way, so of almost equally near centres it may be another. The numbers
+        are where ``X`` is.
         """
         vectors = self._as_vectors(X)
-        labels = np.empty(len(vectors), dtype=np.int32)
-        if device != "cpu":
-            self._assign_on_gpu(vectors, device, labels)
+        labels = namespace(X).empty(len(vectors), dtype=np.int32)
+        if device != "cpu" or namespace(X) is not np:
+            for rows, squared in self._on_gpu(vectors):
+                nearest = squared.argmin(axis=1)
+                labels[rows] = to_host(nearest) if namespace(X) is np else nearest
             return labels
         per_block = min(max(_PRODUCTS_PER_BLOCK // len(self), _FEWEST_ROWS), _MOST_ROWS)
         per_task = _BLOCKS_PER_TASK * per_block
@@ -130,6 +134,17 @@ class Centres:
             run_tasks(work, [(start,) for start in range(0, len(vectors), per_task)])
         return labels
 
+    def _on_gpu(self, X: Any) -> Iterator[tuple[slice, Any]]:
+        """Squared distances of the rows of ``X`` to all centres, on a GPU, and which rows they are, block by block."""
+        columns, norms, origin = (on_device(part, "cuda") for part in (self._shifted.T, self._norms, self.origin))
+        for rows in slices(len(X), max(1, _PRODUCTS_ON_GPU // len(self))):
+            block = on_device(X[rows], "cuda").astype(np.float32) - origin
+            squared = block @ columns
+            squared *= -2
+            squared += norms
+            squared += (block**2).sum(axis=1)[:, None]
+            yield rows, squared
+
     def nearest(
         self, X: npt.NDArray[Any], n: int, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
@@ -140,7 +155,7 @@ class Centres:
         shape (n_queries, n), in ascending order; of equal ones the first. Where fewer than ``n`` centres count, the
         number is -1 and the distance infinite.
         """
-        vectors = np.ascontiguousarray(self._as_vectors(X), dtype=np.float32)
+        vectors = np.require(self._as_vectors(X), np.float32, ("C", "W"))  # or kernels would be compiled again
         numbers, squared = np.empty((len(vectors), n), np.int32), np.empty((len(vectors), n), np.float32)
         *arrays, means, norms_of_means, in_cells = self.arrays(usable, exact=exact)
         cells = means, norms_of_means, cells_to_look_at(len(self), n) if in_cells else 0
@@ -166,44 +181,33 @@ class Centres:
         Of some near centres c, the second has the smallest ‖x − c‖² + (component of x − c along r)², where r is what is
         left beside the first centre: it is near, and what is left points elsewhere.
         """
-        near = min(_NEAR_CENTRES, len(self))
         if namespace(X) is not np:
-            return self._first_and_second_on_gpu(X, near)
+            return self._first_and_second_on_gpu(X)
         first, second = np.empty((2, len(X)), dtype=np.int32)
-        floats = np.ascontiguousarray(X, dtype=np.float32)
-        self.arrays()
+        floats = np.require(X, np.float32, ("C", "W"))
+        self.arrays()  # made once, before threads need them
 
         def work(rows: slice) -> None:
-            numbers = self.nearest(floats[rows], near)[0]
-            first[rows] = np.maximum(numbers[:, 0], 0)  # of a row that is not finite, which is reported later
-            choose_second(floats[rows], self.points, first[rows], numbers, second[rows])
+            numbers = self.nearest(floats[rows], min(_NEAR_CENTRES, len(self)))[0]
+            choose_second(floats[rows], self.points, numbers, first[rows], second[rows])
 
         run_tasks(work, [(rows,) for rows in slices(len(X), _ROWS_PER_TASK)])
         return first, second
 
-    def _first_and_second_on_gpu(self, X: Any, near: int) -> tuple[Any, Any]:
-        xp = namespace(X)
-        points, columns, norms, origin = map(xp.asarray, (self.points, self._shifted.T, self._norms, self.origin))
-        pairs = []
-        for start in range(0, len(X), _ROWS_PER_TASK):
-            x = X[start : start + _ROWS_PER_TASK].astype(np.float32)
-            numbers = xp.argsort(norms - 2 * (x - origin) @ columns, axis=1)[:, :near]
-            first = numbers[:, :1]
-            left, gaps = x - points[first[:, 0]], x[:, None] - points[numbers]
-            along = xp.einsum("ijk,ik->ij", gaps, left)
-            costs = (gaps**2).sum(axis=2) + along * (along / xp.maximum((left**2).sum(axis=1), _TINY)[:, None])
-            costs[numbers == first] = np.inf
-            second = xp.take_along_axis(numbers, costs.argmin(axis=1)[:, None], axis=1)
-            pairs.append(xp.concatenate([first, second], axis=1))
-        both = xp.concatenate(pairs).astype(np.int32)
-        return both[:, 0], both[:, 1]
-
-    def _assign_on_gpu(self, vectors: npt.NDArray[Any], device: str, labels: npt.NDArray[np.int32]) -> None:
-        columns, norms, origin = (on_device(part, device) for part in (self._shifted.T, self._norms, self.origin))
-        step = max(1, _PRODUCTS_ON_GPU // len(self))
-        for rows in slices(len(vectors), step):
-            block = on_device(vectors[rows], device).astype(np.float32) - origin
-            labels[rows] = to_host((norms - 2 * (block @ columns)).argmin(axis=1))
+    def _first_and_second_on_gpu(self, X: Any) -> tuple[Any, Any]:
+        """The same, but the second is chosen of all centres."""
+        xp, points = namespace(X), on_device(self.points, "cuda")
+        first, second = xp.empty((2, len(X)), dtype=np.int32)
+        for rows, squared in self._on_gpu(X):
+            nearest = squared.argmin(axis=1)
+            places = xp.arange(len(nearest)), nearest
+            left = squared[places][:, None]
+            _, between = next(self._on_gpu(points[nearest]))
+            along = (squared + left - between) / 2  # times the length of what is left
+            squared += along * (along / xp.maximum(left, _TINY))
+            squared[places] = np.inf
+            first[rows], second[rows] = nearest, squared.argmin(axis=1)
+        return first, second
 
     def _as_vectors(self, X: Any) -> npt.NDArray[Any]:
         vectors: npt.NDArray[Any] = as_matrix(X, type(self).__name__)

@@ -152,7 +152,8 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         chosen = host
         if len(host) > _MOST_TRAINING_POINTS:
             chosen = host[np.sort(rng.choice(len(host), _MOST_TRAINING_POINTS, replace=False))]
-        labels = centres.assign(chosen, self.device)
+        labels = np.empty(len(chosen), dtype=np.int32)
+        labels[:: self.copies] = centres.assign(chosen[:: self.copies], self.device)
         if self.copies == 2:  # the auto-encoder learns from residuals of both kinds
             labels[1::2] = centres.first_and_second(chosen[1::2])[1]
         residuals = (chosen - centres.points[labels]).astype(host.dtype)
@@ -180,18 +181,16 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
         return (self.centres_ + self.mean_).astype(np.float32)
 
     def _projector(self, xp: Any, constants: bool = False) -> Callable[[Any], Any]:
-        assign, centres, project = self._assigner(xp), xp.asarray(self.centres_), super()._projector(xp, constants)
+        assign, centres = self._own_centres().assign, xp.asarray(self.centres_)
+        project = super()._projector(xp, constants)
         return lambda X: project(X - centres[assign(X)].astype(X.dtype))
 
     def _encoder(self, xp: Any) -> Callable[[Any], Any]:
-        from autojacobin.search.centres import Centres
-
-        assign, centres, encode = self._assigner(xp), xp.asarray(self.centres_), super()._encoder(xp)
-        points = Centres(self.centres_)
+        own, centres, encode = self._own_centres(), xp.asarray(self.centres_), super()._encoder(xp)
 
         def encode_with_lists(X: Any) -> Any:
             parts = []
-            for labels in points.first_and_second(X) if self.copies == 2 else [assign(X)]:
+            for labels in own.first_and_second(X) if self.copies == 2 else (own.assign(X),):
                 bits = encode(X - centres[labels].astype(X.dtype))
                 parts += [bits, self._list_bits(xp, labels).astype(bits.dtype)]
             return xp.concatenate(parts, axis=1)

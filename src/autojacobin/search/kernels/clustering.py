@@ -39,26 +39,30 @@ def nearest_column(products: Any, norms: Any, labels: Any) -> None:
 
 
 @kernel(reassociate=True)
-def choose_second(X: Any, points: Any, first: Any, near: Any, second: Any) -> None:
-    """Write a second centre of each row, as :meth:`~autojacobin.search.centres.Centres.first_and_second` says."""
+def choose_second(X: Any, points: Any, near: Any, first: Any, second: Any) -> None:
+    """Write two centres of each row, as :meth:`~autojacobin.search.centres.Centres.first_and_second` says.
+
+    ``near`` has the nearest centres, in order, and then -1. Of a row that is not finite, which is reported later, both
+    are 0.
+    """
     left = np.empty(X.shape[1], dtype=np.float32)
     for q in range(np.uint64(X.shape[0])):
         length, best = np.float32(_TINY), np.float32(np.inf)
-        second[q] = -1
+        first[q] = second[q] = max(near[q, 0], 0)
         for j in range(np.uint64(X.shape[1])):
             left[j] = X[q, j] - points[np.uint64(first[q]), j]
             length += left[j] * left[j]
-        for place in range(np.uint64(near.shape[1])):
+        for place in range(np.uint64(1), np.uint64(near.shape[1])):
             c = near[q, place]
-            if c < 0 or c == first[q]:
-                continue
+            if c < 0:
+                break
             square, along = np.float32(0), np.float32(0)
             for j in range(np.uint64(X.shape[1])):
                 gap = X[q, j] - points[np.uint64(c), j]
                 square += gap * gap
                 along += gap * left[j]
             cost = square + along * (along / length)
-            if cost < best or second[q] < 0:
+            if cost < best or place == 1:
                 best, second[q] = cost, c
 
 
