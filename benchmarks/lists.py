@@ -46,7 +46,8 @@ from autojacobin.datasets import VectorSet, load_set  # noqa: E402
 from autojacobin.search.centres import Centres  # noqa: E402
 from autojacobin.search.kmeans import kmeans  # noqa: E402
 from autojacobin.search.lists import Lists, code_offsets  # noqa: E402
-from autojacobin.search.prepared_search import ListSearch, Probing, ResidualWeights, Stored  # noqa: E402
+from autojacobin.search.prepared_search import ListSearch, ResidualWeights, Stored  # noqa: E402
+from autojacobin.search.probing import Probing  # noqa: E402
 
 try:
     import faiss

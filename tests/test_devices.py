@@ -5,7 +5,16 @@ import sys
 import numpy as np
 import pytest
 
-from autojacobin import ITQ, AutoBin, AutoJacoBin, Codes, DataError, MissingExtraError, NeighbourHashing, PartitionedAutoencoder
+from autojacobin import (
+    ITQ,
+    AutoBin,
+    AutoJacoBin,
+    Codes,
+    DataError,
+    MissingExtraError,
+    NeighbourHashing,
+    PartitionedAutoencoder,
+)
 from autojacobin.search import asymmetric_topk, decoded_topk, hamming_topk
 from autojacobin.search.distances import DistanceTerms
 from autojacobin.search.kmeans import kmeans

@@ -1,4 +1,4 @@
-"""Every program of ``examples/`` runs as a reader would run it, and what it gives is right."""
+"""Every program of ``examples/`` runs, and what it gives is right."""
 
 import io
 import json

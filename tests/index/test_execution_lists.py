@@ -12,7 +12,7 @@ from autojacobin.index import knowledge, segment
 from autojacobin.index.execution import search_codes
 from autojacobin.index.repair import repair
 from autojacobin.index.state import codes_at
-from autojacobin.search.prepared_search import Probing
+from autojacobin.search.probing import Probing
 
 K = 10
 

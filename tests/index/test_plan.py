@@ -34,6 +34,7 @@ METHODS = {
     "auto-encoder in lists": lambda: PartitionedAutoencoder(29, n_lists=32, random_state=0),
     "in two lists": lambda: PartitionedAutoencoder(58, n_lists=32, copies=2, random_state=0),
 }
+WITH_LISTS = ["signs in lists", "auto-encoder in lists", "in two lists"]
 
 
 @pytest.fixture(scope="module")
@@ -111,18 +112,24 @@ def test_queries_unlike_all_vectors_are_searched_wider(far_clusters, kind):
     assert found.mean() >= 0.9
 
 
+@pytest.mark.parametrize("far_clusters", WITH_LISTS, indirect=True)
 def test_wider_searches_in_one_call_give_what_searches_one_after_the_other_give(far_clusters):
     index, X = far_clusters
     plan, state = index.plan(10), index._state
-    wider = replace(plan.wider, candidates=(60, 300))
     rng = np.random.default_rng(8)
     one, two = X[rng.integers(0, len(X), 100)], X[rng.integers(0, len(X), 100)]
-    queries = np.concatenate([one, (one + two) / 2, 30 * one[:20], 1e-3 * one[:3] + wider.middle]).astype(np.float32)
+    queries = np.concatenate([one, (one + two) / 2]).astype(np.float32)
     options = queries, plan.distance, 10, plan.candidates, plan.probing
     found = search_codes(state, *options)
+    wider = replace(
+        plan.wider,
+        candidates=(60, 300),
+        far=np.quantile(found[0][:, 0], [0.5, 0.8]),
+        central=np.quantile(((queries - plan.wider.middle) ** 2).sum(axis=1), [0.2, 0.1]),
+    )
     levels = np.empty(len(queries), dtype=np.int64)
-    mark_unlike(queries, wider.middle, found[0], wider.limits, levels)
-    assert {0, 2, 3} <= set(levels.tolist())
+    mark_unlike(queries, wider.middle, found[0], wider.far, wider.central, levels)
+    assert set(levels.tolist()) == {0, 1, 2, 3}
     expected = search_wider(state, queries, plan.distance, found, wider)
     together = search_codes(state, *options, wider=wider)
     assert np.array_equal(together[1], expected[1])

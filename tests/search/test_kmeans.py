@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from autojacobin.errors import DataError
 from autojacobin.search import centres as centres_module
 from autojacobin.search.centres import Centres
-from autojacobin.search.kernels import coarse_quantiser as kernels
+from autojacobin.search.kernels import byte_products
+from autojacobin.search.kernels.coarse_quantiser import cells_to_look_at
 from autojacobin.search.kmeans import kmeans
 from tests.hashers.methods import digits
 
@@ -88,7 +89,7 @@ def test_all_cells_hold_all_centres_and_the_nearest_cells_most_of_the_nearest(se
     points = rng.normal(size=(n_centres, 4)).astype(np.float32)
     X, wanted = rng.normal(size=(n, 4)).astype(np.float32), data.draw(st.integers(1, 20))
     expected = Centres(points).nearest(X, wanted)
-    n_cells = -(-n_centres // kernels.CENTRES_PER_GROUP)
+    n_cells = -(-n_centres // byte_products.CENTRES_PER_GROUP)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(centres_module, "FEWEST_IN_CELLS", 65)
         centres = Centres(points)
@@ -109,12 +110,12 @@ def test_prepared_of_many_nearest_centres_are_missed():
     X = points[:200] + rng.normal(size=(200, 16)).astype(np.float32) / 10
     centres = Centres(points)
     for wanted in (1, 16, 64):
-        looked_at = kernels.cells_to_look_at(len(points), wanted)
+        looked_at = cells_to_look_at(len(points), wanted)
         assert 0 < looked_at < 64
         found, expected = (centres.nearest(X, wanted, exact=exact)[0] for exact in (False, True))
         missed = [len(set(right) - set(row)) for row, right in zip(found, expected, strict=True)]
         assert np.sum(missed) < 0.03 * expected.size
-    assert kernels.cells_to_look_at(len(points), 4096) == 0
+    assert cells_to_look_at(len(points), 4096) == 0
 
 
 def test_sums_of_very_long_vectors_fit_their_type():
@@ -132,13 +133,13 @@ def test_equal_centres_and_queries_at_their_mean_are_found():
 
 
 @pytest.mark.parametrize("feature", ["avx512vnni", "dotprod", "none"])
-@pytest.mark.parametrize("multiply", ["_multiply_one", "_multiply_some"])
+@pytest.mark.parametrize("multiply", ["multiply_one", "multiply_some"])
 def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch):
-    if feature != "none" and not kernels.machine_has(feature):
+    if feature != "none" and not byte_products.machine_has(feature):
         pytest.skip(f"this machine has no {feature}")
-    monkeypatch.setattr(kernels, "machine_has", lambda name: name == feature)
-    monkeypatch.setattr(kernels, "_SHIFTED", feature != "dotprod")
-    function = getattr(kernels, multiply)
+    monkeypatch.setattr(byte_products, "machine_has", lambda name: name == feature)
+    monkeypatch.setattr(byte_products, "_SHIFTED", feature != "dotprod")
+    function = getattr(byte_products, multiply)
 
     @numba.njit
     def call(asked, groups, products):
@@ -149,14 +150,16 @@ def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch
     whole = rng.integers(-127, 128, (130, 33))
     whole[0], whole[1] = 127, -127
     groups = np.zeros((3, 10, 4, 16, 4), dtype=np.uint8)
-    kernels.write_groups.py_func(whole * 0.5, 0.5, 127, groups.view(np.int8 if feature == "dotprod" else np.uint8))
+    byte_products.write_groups.py_func(
+        whole * 0.5, 0.5, 127, groups.view(np.int8 if feature == "dotprod" else np.uint8)
+    )
     asked = np.zeros((4, 40), dtype=np.int8)
     asked[:, :33] = rng.integers(-127, 128, (4, 33))
     asked[0, :33] = 127
     products = np.zeros((4, 192), dtype=np.int32)
     call(asked, groups, products)
     shift = 0 if feature == "dotprod" else 127
-    queries = slice(0, 1) if multiply == "_multiply_one" else slice(0, 4)
+    queries = slice(0, 1) if multiply == "multiply_one" else slice(0, 4)
     assert np.array_equal(products[queries, :130], asked[queries, :33].astype(int) @ (whole + shift).T)
 
 

@@ -96,11 +96,16 @@ def kernel(
     array as ten numbers.
     """
     if function is None:
-        given = {"reassociate": reassociate, "never_nan": never_nan, "divides_by_zero": divides_by_zero}
-        return partial(kernel, **given, inner=inner, inline=inline)
-    flags = {"reassoc", "contract"} if reassociate else set()
+        return partial(
+            kernel,
+            reassociate=reassociate,
+            never_nan=never_nan,
+            divides_by_zero=divides_by_zero,
+            inner=inner,
+            inline=inline,
+        )
     options: dict[str, Any] = {
-        "fastmath": flags | {"nnan", "nsz"} if never_nan else flags or False,
+        "fastmath": ({"reassoc", "contract"} if reassociate else set()) | ({"nnan", "nsz"} if never_nan else set()),
         "error_model": "numpy" if divides_by_zero else "python",
         "forceinline": inline,
     }

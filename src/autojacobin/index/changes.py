@@ -35,7 +35,7 @@ from autojacobin.index.state import NewIds, Segments, State, in_id_order, wrong_
 
 _log = logging.getLogger("autojacobin.index")
 
-_ROWS_PER_TASK = 2**12
+_ROWS_PER_TASK = 2**12  # so that the memory of the threads stays small
 
 Ids = npt.NDArray[np.int64]
 

@@ -28,15 +28,8 @@ from autojacobin.search.gpu import DeviceProjection, DeviceVectors, RerankedSear
 from autojacobin.search.kernels.segment_search import mark_unlike
 from autojacobin.search.kernels.selection import merge_topk, smallest
 from autojacobin.search.lists import AllowedCodes
-from autojacobin.search.prepared_search import (
-    MOST_QUERIES,
-    ListSearch,
-    Probing,
-    ResidualWeights,
-    Stored,
-    TileSearch,
-    Wider,
-)
+from autojacobin.search.prepared_search import MOST_QUERIES, ListSearch, ResidualWeights, Stored, TileSearch
+from autojacobin.search.probing import Probing, Wider
 from autojacobin.search.queries import Queries
 from autojacobin.search.tiles import Tiles, tiles_of
 from autojacobin.search.truth import ground_truth
@@ -70,10 +63,10 @@ def search_codes(
 
     ``wider`` says how to search for queries that are unlike those that the index learned from.
     """
-    if state.device is None and probing is not None:
-        return _search_lists(state, queries, distance, k, candidates, probing, allowed, wider)
     if state.device is not None:
         found = state.device.search_codes(state, queries, distance, k, candidates, allowed)
+    elif probing is not None:
+        return _search_lists(state, queries, distance, k, candidates, probing, allowed, wider)
     else:
         found = _search_tiles(state, queries, distance, k, candidates, allowed)
     return found if wider is None else search_wider(state, queries, distance, found, wider)
@@ -99,13 +92,14 @@ def _search_lists(
         ]
         in_lists = in_lists.restricted(codes)
     asked = prepared_for_lists(hasher, queries, distance)
-    if wider is not None and not in_lists.in_place:
-        found = in_lists.search(queries, k, candidates, probing, asked)
-        return search_wider(state, queries, distance, found[:2], wider)
-    distances, numbers, unlike = in_lists.search(queries, k, candidates, probing, asked, wider)
-    if len(unlike):
-        distances[unlike], numbers[unlike] = search_vectors(state, queries[unlike], k)
-    return distances, numbers
+    here = wider if in_lists.in_place else None
+    unlike = np.zeros(0 if here is None else len(queries), np.int64)
+    found = in_lists.search(queries, k, candidates, probing, asked, here, unlike)
+    if wider is not None and here is None:
+        return search_wider(state, queries, distance, found, wider)
+    if len(rows := np.flatnonzero(unlike)):
+        found.distances[rows], found.numbers[rows] = search_vectors(state, queries[rows], k)
+    return found
 
 
 def _search_tiles(
@@ -117,7 +111,7 @@ def _search_tiles(
         if allowed is not None:
             tiles = tiles.restricted([np.packbits(mask, bitorder="little") for mask in allowed.masks])
         prepared = None if tiles.projects else DISTANCES[distance].queries(hasher, queries)
-        return tiles.search(queries, k, candidates, prepared)[:2]
+        return tiles.search(queries, k, candidates, prepared)
     asked = DISTANCES[distance].queries(hasher, queries)
     if candidates is None:
         return nearest_codes(asked, state.segments, k, allowed)
@@ -132,7 +126,7 @@ def _search_tiles(
 def search_wider(state: State, queries: Matrix, distance: str, found: Found, wider: Wider) -> Found:
     """Search again for queries that are unlike those that the index learned from."""
     unlike, k = np.empty(len(queries), dtype=np.int64), found[0].shape[1]
-    if not mark_unlike(queries, wider.middle, found[0], wider.limits, unlike):
+    if not mark_unlike(queries, wider.middle, found[0], wider.far, wider.central, unlike):
         return found
     in_all = Probing(state.n_lists) if wider.probing is not None else None
     ways = zip((1, 2, 3), (*wider.candidates, 0), (wider.probing, in_all, None), strict=True)

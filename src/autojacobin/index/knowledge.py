@@ -29,7 +29,7 @@ from autojacobin.index.execution import list_search, measure_of, nearest_by_prod
 from autojacobin.index.segment import Segment
 from autojacobin.index.state import State, drawn, fetch
 from autojacobin.search.euclidean import nearest_candidates
-from autojacobin.search.prepared_search import Probing, log_expected
+from autojacobin.search.probing import Probing, log_expected
 
 EXACT_UP_TO = 2_000
 """Up to this many vectors, an index learns nothing, and a search compares all of them unless it says otherwise."""

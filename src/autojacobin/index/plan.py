@@ -28,7 +28,7 @@ from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
 from autojacobin.index.state import State
 from autojacobin.search.arguments import as_candidates, as_count
 from autojacobin.search.distances import as_distance
-from autojacobin.search.prepared_search import Probing, Wider
+from autojacobin.search.probing import Probing, Wider
 
 DEFAULT_RECALL = 0.95
 """The recall of a search that names neither a recall nor candidates nor probes."""
@@ -197,7 +197,7 @@ def _cheapest(
     some, many = (
         times * number if times * number < _SHARE_BY_CODES * state.n_live else 0 for times in (_WIDER, _WIDEST)
     )
-    wider = Wider(known.middle.copy(), np.concatenate([known.far, known.central]), (some, many), farther)
+    wider = Wider(known.middle, known.far, known.central, (some, many), farther)
     return Plan(
         k, distance, True, number, False, recall, seen, at_least, known.n_queries, probing,
         float(known.lists[beyond, t]), float(known.codes[beyond, t]), wider,

@@ -32,7 +32,8 @@ from autojacobin.search.arguments import as_k
 from autojacobin.search.distances import DISTANCES
 from autojacobin.search.euclidean import measure_fetched
 from autojacobin.search.kernels.selection import merge_topk
-from autojacobin.search.prepared_search import Chosen, Probing, in_own_type
+from autojacobin.search.prepared_search import Chosen, in_own_type
+from autojacobin.search.probing import Probing
 from autojacobin.search.queries import Queries
 from autojacobin.search.truth import LARGEST_EXPONENT, exact_squared_distances, ground_truth
 

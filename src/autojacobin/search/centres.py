@@ -20,15 +20,9 @@ from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
+from autojacobin.search.kernels.byte_products import CENTRES_PER_GROUP, STEPS_AT_ONCE, write_groups
 from autojacobin.search.kernels.clustering import choose_second, nearest_column
-from autojacobin.search.kernels.coarse_quantiser import (
-    CENTRES_PER_GROUP,
-    FEWEST_IN_CELLS,
-    STEPS_AT_ONCE,
-    cells_to_look_at,
-    nearest_centres,
-    write_groups,
-)
+from autojacobin.search.kernels.coarse_quantiser import FEWEST_IN_CELLS, cells_to_look_at, nearest_centres
 from autojacobin.search.kernels.simd import empty_aligned
 
 _PRODUCTS_PER_BLOCK = 2**21

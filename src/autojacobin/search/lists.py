@@ -149,15 +149,16 @@ class Lists:
 
     @cached_property
     def _slots(self) -> npt.NDArray[np.int32]:
-        """The slots of all rows, shape (copies, rows). They are kept for filters."""
-        return self._found_slots()
+        """The slots of all rows, kept for the next filter."""
+        return self._find_slots()
 
-    def _found_slots(self) -> npt.NDArray[np.int32]:
+    def _find_slots(self) -> npt.NDArray[np.int32]:
+        """Find the slots of all rows, shape (copies, rows)."""
         n_rows = self.n // self.copies
         slots, bounds = np.empty(self.n, dtype=np.int32), np.zeros(n_rows + 1, dtype=np.int64)
         group_rows(self.positions, bounds, slots)
         return np.ascontiguousarray(slots.reshape(n_rows, self.copies).T)
 
     def labels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """The lists of some rows, shape (copies, rows)."""
-        return (np.searchsorted(self.bounds, self._found_slots()[:, rows], side="right") - 1).astype(np.int32)
+        """The lists of some rows, shape (copies, rows). Only learning asks, so the slots of all rows are not kept."""
+        return (np.searchsorted(self.bounds, self._find_slots()[:, rows], side="right") - 1).astype(np.int32)

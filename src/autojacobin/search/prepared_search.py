@@ -1,16 +1,13 @@
 """Search of codes in segments and of the vectors behind them, by one call of compiled code.
 
 A search is prepared once for a state of an index: it holds the addresses of all arrays that the kernels read, so that a
-query costs a handful of Python calls. Many queries of lists are searched on all cores, by one call for each.
+query costs a handful of Python calls. Many queries of lists are searched on all cores, which share them.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +15,13 @@ import numpy.typing as npt
 
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import check_finite
-from autojacobin.search.centres import NO_RULE, NO_SHARES, Centres
+from autojacobin.search.centres import NO_SHARES, Centres
 from autojacobin.search.decoded import largest_weight
 from autojacobin.search.euclidean import Measure, order_block
 from autojacobin.search.kernels import segment_search
-from autojacobin.search.kernels.coarse_quantiser import write_expected
+from autojacobin.search.kernels.parts import KINDS, MODEL, PART
 from autojacobin.search.lists import AllowedCodes, Lists, OffsetGrid
+from autojacobin.search.probing import NOT_WIDER, Probing, Wider
 from autojacobin.search.queries import Projection, Queries
 from autojacobin.search.tiles import Tiles
 
@@ -31,7 +29,7 @@ MOST_QUERIES = 8
 """So many queries are searched in the calling thread."""
 _MOST_PER_BLOCK = 64  # queries
 _BLOCKS_PER_CORE = 4  # or more, so that no core waits long for another
-_LISTS_PER_CALL = 2**16  # about; between two calls, Python can handle an interrupt
+_LISTS_PER_CALL = 2**16  # or a few more; between two calls, Python can handle an interrupt
 _MISSING = 2**31 - 1  # whole distance where there is no code
 _NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
 _NOT_MARKED = np.empty(0, np.int64)
@@ -56,62 +54,6 @@ class Stored(NamedTuple):
     allowed: Any = None  # codes that count: of lists as ``Lists.allow`` gives them, of tiles a bitmap of positions
 
 
-@dataclass(frozen=True, eq=False)
-class Probing:
-    """Which lists a query scans: the ``most`` nearest, or those of them in which enough neighbours are expected.
-
-    ``weights`` has w0 to w3 of the expected number of neighbours (``kernels/coarse_quantiser.py``) for each level. A
-    list is scanned if the logarithm of this number is at least the entry of ``thresholds``. With a filter, each query
-    takes the first level at which it expects k + 2√k allowed neighbours: where k are expected, half of the queries have
-    fewer.
-    """
-
-    most: int
-    weights: npt.NDArray[np.float64] | None = field(default=None, repr=False)
-    thresholds: npt.NDArray[np.float64] | None = field(default=None, repr=False)
-    k: int = 1
-
-    @cached_property
-    def rule(self) -> npt.NDArray[np.float64]:
-        """Weights, threshold and wanted neighbours of each level as the kernels take them."""
-        if self.weights is None or self.thresholds is None:
-            return NO_RULE
-        wanted = np.full(len(self.weights), self.k + 2 * math.sqrt(self.k))
-        return np.column_stack([self.weights, self.thresholds, wanted])
-
-
-@dataclass(frozen=True, eq=False)
-class Wider:
-    """Which queries are unlike those that an index learned from, and how they are searched again.
-
-    A query is unlike them if its nearest neighbour is farther than the first of ``limits``, or if its squared distance
-    to the ``middle`` is below the third. It is searched in more lists, with more ``candidates``. Beyond the second
-    limit, all lists are searched, with the second number of candidates. Below the fourth, or if a number of candidates
-    is 0, it is compared with all vectors.
-    """
-
-    middle: npt.NDArray[np.float32]
-    limits: npt.NDArray[np.float64]
-    candidates: tuple[int, int]
-    probing: Probing | None  # None if the codes are in no lists
-
-    @cached_property
-    def arguments(self) -> tuple[Any, ...]:
-        """All of this as the kernels take it."""
-        probing = self.probing or Probing(0)
-        return self.middle, self.limits, probing.rule, probing.most, *self.candidates
-
-
-_NOT_WIDER = Wider(np.empty(0, np.float32), np.empty(4), (0, 0), None)
-
-
-def log_expected(squared: npt.NDArray[np.float32], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Logarithms of the numbers of neighbours that are expected in lists; -inf where there is none."""
-    expected = np.empty(squared.shape)
-    write_expected(np.ascontiguousarray(squared), weights, expected)
-    return expected
-
-
 class ResidualWeights(NamedTuple):
     """How queries are compared with codes of residuals: ``decoder`` and ``origin`` of a hasher, and its grid."""
 
@@ -128,7 +70,6 @@ class Found(NamedTuple):
 
     distances: npt.NDArray[Any]  # of vectors, or of codes, shape (n_queries, k)
     numbers: npt.NDArray[np.int64]
-    unlike: npt.NDArray[np.int64] = _NOT_MARKED  # queries that are to be compared with all vectors
 
     @classmethod
     def empty(cls, n: int, k: int) -> Found:
@@ -140,15 +81,15 @@ class _Search:
     """The segments of a search as the kernels take them.
 
     ``measure`` measures vectors by their numbers, if they cannot be read in place, or have several types. ``in_place``
-    says whether they can be.
+    says that there is none.
     """
 
     def __init__(self, segments: Sequence[Stored], measure: Measure | None) -> None:
         self._segments, self._measure, self.in_place = tuple(segments), measure, measure is None
         self._kept: list[Any] = []
-        self._use(np.zeros(len(segments), dtype=segment_search.PART), np.zeros(1, dtype=segment_search.MODEL))
+        self._use(np.zeros(len(segments), dtype=PART), np.zeros(1, dtype=MODEL))
         vectors = None if measure is not None else segments[0].vectors
-        self._put(self._model, kind=0 if vectors is None else segment_search.KINDS.index(vectors.dtype.type))
+        self._put(self._model, kind=0 if vectors is None else KINDS.index(vectors.dtype.type))
         for part, segment in zip(self._parts, segments, strict=True):
             checked = segment.checked
             self._put(part, n=segment.codes.n, first_id=segment.first_id, ids=segment.ids)
@@ -176,10 +117,10 @@ class _Search:
         order_block(queries, candidates.numbers, self._measure, found.distances, found.numbers)
         return found
 
-    def _check(self, doubtful: npt.NDArray[np.int64]) -> None:
-        """Check vectors before their distances are given to anyone."""
-        for number, segment in enumerate(self._segments):
-            rows = doubtful[1, doubtful[0] == number]
+    def _check(self, doubtful: npt.NDArray[np.int64], n: int) -> None:
+        """Check the first ``n`` of doubtful vectors before their distances are given to anyone."""
+        for number, segment in enumerate(self._segments if n else ()):
+            rows = doubtful[1, :n][doubtful[0, :n] == number]
             if len(rows):
                 if segment.check is not None:
                     segment.check(rows)
@@ -254,42 +195,46 @@ class ListSearch(_Search):
         probing: Probing,
         prepared: Queries | None = None,
         wider: Wider | None = None,
+        unlike: npt.NDArray[np.int64] = _NOT_MARKED,
     ) -> Found:
         """Find the nearest vectors of queries, or the nearest codes.
 
         Parameters
         ----------
         queries : array of float32 or float64, shape (n_queries, n_features)
-            Finite numbers, contiguous in memory.
+            They are compared with the centres in float32.
         k : int
-            Neighbours of each query.
-        candidates : int, optional
-            How many of the nearest codes are compared by their vectors, at least ``k``. By default the codes decide.
+            So many neighbours.
+        candidates : int or None
+            So many codes are ordered by the distances of their vectors. If it is None, codes are ordered.
         probing : Probing
             Which lists are scanned. A query for which they hold fewer than ``k`` codes is searched for in all lists.
         prepared : Queries, optional
             The queries as they are compared with codes that are not of residuals.
         wider : Wider, optional
             How to search for queries that are unlike others. Vectors that are measured by their numbers take none.
+        unlike : array of int64, shape (n_queries,)
+            Where ``wider`` is given, queries are marked here that are to be compared with all vectors.
         """
         measured = candidates is not None and self._measure is not None
         found = Found.empty(len(queries), candidates if candidates is not None and measured else k)
-        unlike = np.zeros(0 if wider is None else len(queries), np.int64)
-        n_short, n_unlike = self._run(
-            queries, probing, None if measured else candidates, prepared, found, wider, unlike
-        )
+        n_short = self._run(queries, probing, None if measured else candidates, prepared, found, wider, unlike)
         if measured:
             found = self._measured(queries, k, found)
             n_short = int((found.numbers[:, -1] < 0).sum())
         if n_short and (probing.most < len(self._centres) or probing.weights is not None):
-            short = np.flatnonzero(found.numbers[:, -1] < 0)
+            few = found.numbers[:, -1] < 0
+            if wider is not None and candidates is not None:
+                few &= unlike == 0
+                candidates = max(candidates, wider.candidates[0])
+            short = np.flatnonzero(few)
             asked = None if prepared is None else prepared[short]
             again = self.search(queries[short], k, candidates, Probing(len(self._centres)), asked)
-            found.distances[short], found.numbers[short] = again[:2]
-        if candidates is None:
-            counted = prepared is not None and prepared.scales is None
-            found = found._replace(distances=in_own_type(found.distances, counted))
-        return found._replace(unlike=np.flatnonzero(unlike)) if n_unlike else found
+            found.distances[short], found.numbers[short] = again
+        if candidates is not None:
+            return found
+        counted = prepared is not None and prepared.scales is None
+        return found._replace(distances=in_own_type(found.distances, counted))
 
     def chosen_lists(self, queries: npt.NDArray[Any], probing: Probing) -> Chosen:
         """The lists that each query scans, nearest first; on all cores."""
@@ -306,7 +251,7 @@ class ListSearch(_Search):
         """
         found, probing = Found.empty(len(queries), k), Probing(chosen[0].shape[1])
         self._run(queries, probing, None, prepared, found, chosen=chosen)
-        return found[:2]
+        return found
 
     def _run(
         self,
@@ -318,36 +263,33 @@ class ListSearch(_Search):
         wider: Wider | None = None,
         unlike: npt.NDArray[np.int64] = _NOT_MARKED,
         chosen: Chosen = _NOT_CHOSEN,
-    ) -> tuple[int, int]:
-        """Search on all cores, if there are many queries; gives how many have too few results, and are marked."""
+    ) -> int:
+        """Search on all cores, if there are many queries; gives how many of these have too few results."""
         floats, doubles = _in_two_types(queries)
-        n, n_candidates, wider = len(queries), candidates or 0, wider or _NOT_WIDER
+        n, n_candidates, wider = len(queries), candidates or 0, wider or NOT_WIDER
         in_one_thread = n <= MOST_QUERIES
         step, counter = n if in_one_thread else _block_size(n), np.zeros(1, np.int64)
-        most_blocks = max(1, _LISTS_PER_CALL // (step * probing.most))
 
-        def search() -> tuple[int, int]:
-            most_doubtful = 2 * step * (n_candidates + max(wider.candidates))  # in two ways
-            doubtful, all_short, all_unlike, more = np.empty((2, most_doubtful), np.int64), 0, 0, True
+        def search() -> int:
+            most_doubtful = step * (n_candidates + max(wider.candidates))
+            doubtful, total, more = np.empty((2, most_doubtful), np.int64), 0, True
             try:
                 while more:
-                    n_doubtful, n_short, n_unlike, more = segment_search.search_lists(
+                    n_doubtful, n_short, more = segment_search.search_lists(
                         floats, doubles, self._addresses, _coding_of(prepared), probing.rule, self._shares,
-                        probing.most, *chosen, n_candidates, wider.arguments, counter, step, most_blocks, *found[:2],
+                        probing.most, *chosen, n_candidates, wider.arguments, counter, step, _LISTS_PER_CALL, *found,
                         unlike, doubtful,
                     )  # fmt: skip
-                    if n_doubtful:
-                        self._check(doubtful[:, :n_doubtful])
-                    all_short, all_unlike = all_short + n_short, all_unlike + n_unlike
+                    self._check(doubtful, n_doubtful)
+                    total += n_short
             except BaseException:
                 counter[0] = n  # other threads begin no block any more
                 raise
-            return all_short, all_unlike
+            return total
 
         if in_one_thread:
             return search()
-        n_short, n_unlike = zip(*run_tasks(search, [()] * min(usable_cores(), -(-n // step))), strict=True)
-        return sum(n_short), sum(n_unlike)
+        return sum(run_tasks(search, [()] * min(usable_cores(), -(-n // step))))
 
 
 class TileSearch(_Search):
@@ -403,13 +345,12 @@ class TileSearch(_Search):
             return self._measured(queries, k, self.search(queries, candidates, None, prepared))
         floats, doubles = _in_two_types(queries)
         n, n_candidates, (shape, kind) = len(queries), candidates or 0, self._asked
-        found, doubtful = Found.empty(n, k), np.empty((2, 2 * n * n_candidates), np.int64)
+        found, doubtful = Found.empty(n, k), np.empty((2, n * n_candidates), np.int64)
         n_doubtful = segment_search.search_tiles(
             floats, doubles, self._addresses, _coding_of(prepared), np.empty((n, *shape), kind), self._largest,
-            n_candidates, *found[:2], doubtful,
+            n_candidates, *found, doubtful,
         )  # fmt: skip
-        if n_doubtful:
-            self._check(doubtful[:, :n_doubtful])
+        self._check(doubtful, n_doubtful)
         if candidates is not None:
             return found
         counted = self._distance == "hamming"

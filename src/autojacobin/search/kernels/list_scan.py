@@ -47,14 +47,9 @@ def map_allowed(bitmap: Any, slots: Any, words: Any) -> None:
 def count_allowed(words: Any, bounds: Any, counts: Any) -> None:
     """Write how many bits each list has in a bitmap in the order of lists."""
     for label in range(len(counts)):
-        begin, end, count = bounds[label], bounds[label + 1], np.int64(0)
-        for i in range(begin >> 6, (end + 63) >> 6):
-            word = words[i]
-            if i == begin >> 6:
-                word &= ~np.uint64(0) << np.uint64(begin & 63)
-            if i == end >> 6:
-                word &= (np.uint64(1) << np.uint64(end & 63)) - np.uint64(1)
-            count += np.int64(popcount(word))
+        first, last, count = bounds[label], bounds[label + 1], np.int64(0)
+        for block in range(first >> 6, (last + 63) >> 6):
+            count += np.int64(popcount(words[block] & _codes_between(block, first, last)))
         counts[label] = count
 
 
