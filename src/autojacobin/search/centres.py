@@ -108,8 +108,8 @@ class Centres:
         vectors = self._as_vectors(X)
         labels = namespace(X).empty(len(vectors), dtype=np.int32)
         if device != "cpu" or namespace(X) is not np:
-            for rows, squared in self._on_gpu(vectors):
-                nearest = squared.argmin(axis=1)
+            for rows, _, scores in self._on_gpu(vectors):
+                nearest = scores.argmin(axis=1)
                 labels[rows] = to_host(nearest) if namespace(X) is np else nearest
             return labels
         per_block = min(max(_PRODUCTS_PER_BLOCK // len(self), _FEWEST_ROWS), _MOST_ROWS)
@@ -128,16 +128,14 @@ class Centres:
             run_tasks(work, [(start,) for start in range(0, len(vectors), per_task)])
         return labels
 
-    def _on_gpu(self, X: Any) -> Iterator[tuple[slice, Any]]:
-        """Squared distances of the rows of ``X`` to all centres, on a GPU, and which rows they are, block by block."""
-        columns, norms, origin = (on_device(part, "cuda") for part in (self._shifted.T, self._norms, self.origin))
+    def _on_gpu(self, X: Any) -> Iterator[tuple[slice, Any, Any]]:
+        """Blocks of rows of ``X`` on a GPU: which they are, x less the origin, and ‖c‖² − 2 x·c for all centres."""
+        columns, norms, origin = (on_device(part, "cuda") for part in (-2 * self._shifted.T, self._norms, self.origin))
         for rows in slices(len(X), max(1, _PRODUCTS_ON_GPU // len(self))):
             block = on_device(X[rows], "cuda").astype(np.float32) - origin
-            squared = block @ columns
-            squared *= -2
-            squared += norms
-            squared += (block**2).sum(axis=1)[:, None]
-            yield rows, squared
+            scores = block @ columns
+            scores += norms
+            yield rows, block, scores
 
     def nearest(
         self, X: npt.NDArray[Any], n: int, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True
@@ -190,17 +188,17 @@ class Centres:
 
     def _first_and_second_on_gpu(self, X: Any) -> tuple[Any, Any]:
         """The same, but the second is chosen of all centres."""
-        xp, points = namespace(X), on_device(self.points, "cuda")
+        xp, points = namespace(X), on_device(self._shifted, "cuda")
         first, second = xp.empty((2, len(X)), dtype=np.int32)
-        for rows, squared in self._on_gpu(X):
-            nearest = squared.argmin(axis=1)
-            places = xp.arange(len(nearest)), nearest
-            left = squared[places][:, None]
-            _, between = next(self._on_gpu(points[nearest]))
-            along = (squared + left - between) / 2  # times the length of what is left
-            squared += along * (along / xp.maximum(left, _TINY))
-            squared[places] = np.inf
-            first[rows], second[rows] = nearest, squared.argmin(axis=1)
+        for rows, block, scores in self._on_gpu(X):
+            nearest = scores.argmin(axis=1)
+            left = block - points[nearest]
+            left /= xp.maximum(xp.sqrt((left**2).sum(axis=1)), _TINY)[:, None]
+            along = (left * block).sum(axis=1)[:, None] - left @ points.T
+            along *= along
+            scores += along
+            scores[xp.arange(len(nearest)), nearest] = np.inf
+            first[rows], second[rows] = nearest, scores.argmin(axis=1)
         return first, second
 
     def _as_vectors(self, X: Any) -> npt.NDArray[Any]:
