@@ -41,8 +41,8 @@ from autojacobin.search.kernels.l2 import prefetch_bytes
 from autojacobin.search.kernels.simd import WORD, everywhere, load
 
 # What tunes the search
-FEWEST_IN_CELLS = 2**13  # centres; the nearest of fewer are found as fast without cells
-_SHARE_LOOKED_AT = 0.3  # a query looks at this share of √(number of cells × number of centres it wants)
+FEWEST_IN_CELLS = 2**12  # centres; the nearest of fewer are found as fast without cells
+_SHARE_LOOKED_AT = 0.4  # a query looks at this share of √(number of cells × number of centres it wants)
 _DEVIATIONS = 4.0
 _MOST_RANKED = 256  # more numbers are sorted faster in another way
 _STRIPES_PER_WANTED, _FEWEST_IN_STRIPE = 4, 2
