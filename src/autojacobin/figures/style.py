@@ -149,7 +149,7 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
     """
     engine = figure.get_layout_engine()
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # all of it has its place now, in both files
+    figure.set_layout_engine(None)  # all of it has its place now, in both files; "none" would draw each one twice
     try:
         contents = {
             "png": _rendered(figure, "png", {"Software": None}),
