@@ -17,8 +17,13 @@ gc.disable()  # until all tests are imported: nothing that is imported is garbag
 # A fixture holds what all examples of a test may share.
 allowed = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("thorough", deadline=None, suppress_health_check=allowed)
-settings.register_profile("usual", settings.get_profile("thorough"), max_examples=20)
+settings.register_profile("usual", settings.get_profile("thorough"), max_examples=15)
 settings.load_profile("usual")  # make check asks for --hypothesis-profile=thorough
+
+
+def pytest_xdist_auto_num_workers():
+    """One process more than there are cores: some tests wait for the disk, or for processes that they start."""
+    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def pytest_collection_finish():

@@ -39,7 +39,7 @@ def wait_until_gone(folder):
     until(lambda: not servers_in(folder) and not Path(folder).exists(), f"the server in {folder} is gone", pause=0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.rare)])
 def test_a_killed_process_leaves_no_server_behind(number):
     command = [sys.executable, "-c", HOLDING]
     with process(
