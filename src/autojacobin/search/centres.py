@@ -21,7 +21,7 @@ from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search.kernels.byte_products import CENTRES_PER_GROUP, STEPS_AT_ONCE, write_groups
-from autojacobin.search.kernels.clustering import choose_second, nearest_column
+from autojacobin.search.kernels.clustering import choose_first_and_second, nearest_column
 from autojacobin.search.kernels.coarse_quantiser import FEWEST_IN_CELLS, cells_to_look_at, nearest_centres
 from autojacobin.search.kernels.simd import empty_aligned
 
@@ -181,7 +181,7 @@ class Centres:
 
         def work(rows: slice) -> None:
             numbers = self.nearest(floats[rows], min(_NEAR_CENTRES, len(self)))[0]
-            choose_second(floats[rows], self.points, numbers, first[rows], second[rows])
+            choose_first_and_second(floats[rows], self.points, numbers, first[rows], second[rows])
 
         run_tasks(work, [(rows,) for rows in slices(len(X), _ROWS_PER_TASK)])
         return first, second

@@ -1,4 +1,4 @@
-"""What k-means and lists need: the nearest centre of vectors, a second one, and vectors in groups."""
+"""What k-means and lists need: the nearest centre of vectors, the two lists of a vector, and vectors in groups."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def nearest_column(products: Any, norms: Any, labels: Any) -> None:
 
 
 @kernel(reassociate=True)
-def choose_second(X: Any, points: Any, near: Any, first: Any, second: Any) -> None:
+def choose_first_and_second(X: Any, points: Any, near: Any, first: Any, second: Any) -> None:
     """Write two centres of each row, as :meth:`~autojacobin.search.centres.Centres.first_and_second` says.
 
     ``near`` has the nearest centres, in order, and then -1. Of a row that is not finite, which is reported later, both
