@@ -12,6 +12,7 @@ from autojacobin.evaluation import ground_truth
 from autojacobin.index import knowledge
 from autojacobin.index.knowledge import Knowledge, learn
 from autojacobin.index.state import drawn
+from autojacobin.search.centres import Centres
 from tests.index.test_plan import clusters, recalls
 
 LEARNS_FROM = 300  # queries; see tests/conftest.py
@@ -83,11 +84,12 @@ def test_recalls_are_those_of_the_codes_above_a_threshold(seed, k, n_thresholds)
     truth = np.array([rng.permutation(np.setdiff1d(np.arange(80), [i]))[: k + 2] for i in own])
     counts = rng.integers(0, k + 1, n_queries)
     counts[0] = k
+    totals = counts + rng.random(n_queries)
     strengths = rng.normal(size=found.shape).round(1)
     thresholds, grid = -np.sort(-rng.normal(size=n_thresholds)), np.array([1, 3, 10, 60])
     first = (strengths[:, :, np.newaxis] < thresholds).sum(axis=2).astype(np.uint8)
-    nearness = knowledge._nearness(found, own, [knowledge._Level(k, 1, truth, counts)], 1, 1)
-    seen, at_least = knowledge._recalls(nearness, first, counts, grid, n_thresholds)
+    nearness = knowledge._nearness(found, own, [knowledge._Level(k, 1, truth, counts, totals)], 1, 1)
+    seen, at_least = knowledge._recalls(nearness, first, counts, totals, grid, n_thresholds)
     for t, threshold in enumerate(thresholds):
         for place, number in enumerate(grid):
             shares = []
@@ -96,8 +98,8 @@ def test_recalls_are_those_of_the_codes_above_a_threshold(seed, k, n_thresholds)
                     i for i, s in zip(found[q], strengths[q], strict=True) if s >= threshold and i >= 0 and i != own[q]
                 ]
                 shares.append(len(set(kept[:number]) & set(truth[q, : counts[q]])))
-            assert seen[t, place] == pytest.approx(sum(shares) / counts.sum())
-            assert at_least[t, place] <= sum(shares) / counts.sum() + 1e-12
+            assert seen[t, place] == pytest.approx(sum(shares) / totals.sum())
+            assert at_least[t, place] <= sum(shares) / totals.sum() + 1e-12
 
 
 @pytest.mark.parametrize("chance", [0.8, 0.95, 0.99])
@@ -106,8 +108,9 @@ def test_the_bound_holds_for_about_95_samples_in_100(chance):
     truth, counts, bounds = np.tile(np.arange(k), (600, 1)), np.full(600, k), []
     for _ in range(300):
         found = np.where(rng.random((600, k)) < chance, truth, -1)
-        nearness = knowledge._nearness(found, np.full(600, -1), [knowledge._Level(k, 1, truth, counts)], 1, 1)
-        table = knowledge._recalls(nearness, np.zeros(found.shape, dtype=np.uint8), counts, np.array([k]), 1)
+        level = knowledge._Level(k, 1, truth, counts, counts.astype(float))
+        nearness = knowledge._nearness(found, np.full(600, -1), [level], 1, 1)
+        table = knowledge._recalls(nearness, np.zeros(found.shape, np.uint8), *level[3:], np.array([k]), 1)
         bounds.append(table[1][0, 0])
     assert np.mean(np.array(bounds) <= chance) >= 0.92
     assert np.mean(bounds) >= chance - 0.015  # and says something
@@ -131,21 +134,31 @@ def taught(X):
     return index
 
 
-@pytest.mark.parametrize("share", [0.05, 0.6])
-def test_a_sample_of_a_large_base_shows_the_same_recall(taught, X, monkeypatch, share):
+@pytest.mark.parametrize(("share", "depth"), [(0.05, 2048), (0.2, 60), (0.6, 60)])
+def test_a_sample_of_a_large_base_shows_the_same_recall(taught, X, monkeypatch, share, depth):
     index, whole = taught, taught._state.knowledge
     monkeypatch.setattr(knowledge, "_MOST_QUERIES", 1000)
     monkeypatch.setattr(knowledge, "_PRODUCTS", 1000 * 12 * int(3000 * share))
     monkeypatch.setattr(knowledge, "_MOST_PRODUCTS", 0)
+    monkeypatch.setattr(knowledge, "_DEPTH", depth)  # of 60 codes, only the sample has many of 50 neighbours
     known = learn(index._state, "decoded")
     squared = _squared(X[::7], index._state.hasher.search_centres().points)
-    for level, k in enumerate((10, 20, 50)):
-        beyond = (known.seen - whole.seen)[level, -1, whole.seen[level, -1] > 0.5]
-        error = 0.02 + 0.0015 / share  # a sample of 150 vectors shows less than one of 1,800
-        assert beyond.max() < error
-        assert k * share < 1 or beyond.min() > -error
+    for level in range(3):
+        expected = [np.interp(c, whole.candidates, whole.seen[level, -1]) for c in known.candidates]
+        assert np.abs(known.seen[level, -1] - expected)[: np.searchsorted(known.candidates, depth)].max() < 0.015
         totals = [np.exp(knowledge.log_expected(squared, some.weights[level])).sum() for some in (known, whole)]
         assert totals[0] == pytest.approx(totals[1], rel=0.1)
+
+
+def test_lists_in_cells_that_are_not_looked_at_count_as_missed(taught, X, monkeypatch):
+    monkeypatch.setattr(knowledge, "_MOST_QUERIES", 1000)
+    monkeypatch.setattr(knowledge, "cells_to_look_at", lambda _n_lists, _wanted: 1)
+    monkeypatch.setattr(Centres, "ranks_of_cells", lambda _centres, _queries, numbers: numbers % 2)
+    known, state = learn(taught._state, "decoded"), taught._state
+    queries = drawn(state.segments, 1000, seed=0)[::4]  # all codes are looked at for every fourth one
+    labels = state.hasher.split(taught.codes(np.arange(3000)))[1]
+    near = ground_truth(X, X[queries], K + 1)[:, 1:]
+    assert known.seen[0, -1, -1] == pytest.approx((labels[near] % 2 == 0).mean(), abs=1e-3)
 
 
 def _squared(queries, points):

@@ -29,6 +29,7 @@ from autojacobin.index.execution import list_search, measure_of, nearest_by_prod
 from autojacobin.index.segment import Segment
 from autojacobin.index.state import State, drawn, fetch
 from autojacobin.search.euclidean import nearest_candidates
+from autojacobin.search.kernels.coarse_quantiser import cells_to_look_at
 from autojacobin.search.probing import Probing, log_expected
 
 EXACT_UP_TO = 2_000
@@ -58,6 +59,7 @@ _NEWTON_STEPS = 5
 _DEVIATIONS = 1.645  # the lower bounds of recalls hold for 95 samples in 100
 _MISSED = 3  # neighbours, of one more query that each bound counts
 _SHARE_LIKE = 0.995  # of the queries, whose nearest neighbours are as near as is usual
+_ALL_CELLS = 2**30
 _ROUNDING = 1e-6  # of logarithms, by which compiled code may differ
 _ROOM_FOR_LISTS = 1.25  # beyond the most that such a query scans
 _ROOM = 1.05  # beyond the farthest nearest neighbour of a query that the index learned from
@@ -143,13 +145,15 @@ def learn_again(state: State, queries: npt.NDArray[Any] | None = None) -> State:
 class _Level(NamedTuple):
     """A number of neighbours, every how many of the queries it is learned from, and the neighbours of these.
 
-    ``truth`` has vectors in order of their distance, the first ``counts`` of which are among the ``k`` nearest.
+    ``truth`` has vectors in order of their distance. The first ``counts`` of them are among the ``k`` nearest, and
+    stand for ``totals`` vectors, about ``k``.
     """
 
     k: int
     every: int
     truth: Ids
     counts: Ids
+    totals: Floats
 
     @property
     def true(self) -> npt.NDArray[np.bool_]:
@@ -181,7 +185,8 @@ def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) 
         nearness = {step: _nearness(found, own, levels, step, every) for step in {level.every for level in levels}}
         tasks = [
             (nearness[level.every], first[:: max(1, level.every // every)],
-             level.counts[:: max(1, every // level.every)], grid, scanned.thresholds.shape[1])
+             level.counts[:: max(1, every // level.every)], level.totals[:: max(1, every // level.every)], grid,
+             scanned.thresholds.shape[1])
             for level, first in scanned.firsts(found, every, levels)
         ]  # fmt: skip
         seen, at_least = np.array(run_tasks(_recalls, tasks), dtype=np.float32).swapaxes(0, 1)
@@ -230,18 +235,19 @@ class _Lists(_AllCodes):
         n_lists = len(self.sizes)
         most = min(n_lists, max(1, _CODES_SCANNED * n_lists // (len(queries) * state.n_live)))
         self.numbers, self.squared = list_search(state).chosen_lists(queries, Probing(most))
+        self.ranks_of_cells = hasher.search_centres().ranks_of_cells(queries, self.numbers)
 
     def fit(self, levels: Sequence[_Level]) -> None:
         """Fit the regression and choose the thresholds."""
         within = np.cumsum(np.where(self.numbers >= 0, self.sizes[self.numbers], 0), axis=1)
         few, most = slice(None, None, _FEWER), self.numbers.shape[1]
         features = np.stack([log_expected(self.squared[few, :_RANKS_FITTED], unit) for unit in np.eye(4)], axis=2)
-        self.expected, weights, tables = [], np.zeros(4), []
+        self.expected, self.looked_at, weights, tables = [], [], np.zeros(4), []
         for level in levels:
             ranks, true = self._ranks(level.truth, level.every), level.true
             fitted = slice(None, None, _FEWER // level.every)
             weights = _fitted(features, np.where(true, ranks, -1)[fitted], weights)
-            whole = weights - np.array([math.log(level.counts.mean() / level.k), 0.0, 0.0, 0.0])  # beyond the sample
+            whole = weights - np.array([math.log(level.counts.mean() / level.k), 0.0, 0.0, 0.0])
             expected = log_expected(self.squared, whole)
             of_truth = np.take_along_axis(expected[:: level.every], np.maximum(ranks, 0), axis=1)
             falling = -np.sort(-np.where(ranks >= 0, of_truth, -np.inf)[true])
@@ -253,6 +259,7 @@ class _Lists(_AllCodes):
             farthest = np.minimum(most, np.ceil(_ROOM_FOR_LISTS * scanned.max(axis=1)))
             tables.append((whole, thresholds, scanned.mean(axis=1), farthest, np.array(codes)))
             self.expected.append(expected)
+            self.looked_at.append([cells_to_look_at(len(self.sizes), int(n)) or _ALL_CELLS for n in farthest])
         columns = (np.array(table) for table in zip(*tables, strict=True))
         self.weights, self.thresholds, self.lists, self.most, self.codes = columns
 
@@ -263,9 +270,13 @@ class _Lists(_AllCodes):
     def firsts(self, found: Ids, every: int, levels: Sequence[_Level]) -> Iterator[tuple[_Level, Any]]:
         """Each level, and the first threshold that scans the list of each of the codes."""
         labels, numbers = self._labels(found), self.numbers[::every]
-        for level, expected, thresholds in zip(levels, self.expected, self.thresholds, strict=True):
+        of_levels = zip(levels, self.expected, self.thresholds, self.looked_at, strict=True)
+        for level, expected, thresholds, looked_at in of_levels:
             by_list = np.full((len(numbers), len(self.hasher.centres_) + 1), len(thresholds), dtype=np.uint8)
-            first = np.searchsorted(-thresholds, -expected[::every]).astype(np.uint8)
+            first = np.maximum(
+                np.searchsorted(-thresholds, -expected[::every]),
+                np.searchsorted(looked_at, self.ranks_of_cells[::every], side="right"),
+            ).astype(np.uint8)
             np.put_along_axis(by_list, numbers.astype(np.int64), first, axis=1)  # -1: the last, for no list
             yield level, np.min([np.take_along_axis(by_list, some, axis=1) for some in labels], axis=0)
 
@@ -294,10 +305,8 @@ def _levels(
 ) -> tuple[Floats, list[_Level]]:
     """How far the first neighbours are, and the levels with their true neighbours.
 
-    Of many vectors, only a sample is compared with the queries. A vector of the sample is among the k nearest of all if
-    it is as near as the k-th of the sample and of the nearest codes that were ``found``. Some neighbours may be in
-    neither, and then a few vectors count that are just beyond the k nearest. So they do if the sample holds less than
-    one neighbour of a query.
+    Of many vectors, those that were ``found`` by their codes are compared with the queries, and a sample of all. A
+    neighbour in the sample that was not found stands for as many others as the sample is smaller.
     """
     n, size = sum(segment.n_live for segment in segments), queries.size
     rows = min(n, max(_PRODUCTS // size, min(-(-n // LEVELS[0]), _MOST_PRODUCTS // size), LEVELS[0] + 1))
@@ -306,23 +315,26 @@ def _levels(
     for every, ks in ((1, LEVELS[:_NEAR_LEVELS]), (_FEWER, LEVELS[_NEAR_LEVELS:])):
         expected = ks[-1] * share
         wanted = min(rows, math.ceil(expected + 4 * math.sqrt(expected * (1 - share))) + 1)
-        distances, truth = nearest_by_products(queries[::every], segments, looked_at, wanted)
-        others = np.argsort(truth == own[::every, np.newaxis], axis=1, kind="stable")[:, : max(1, wanted - 1)]
-        distances, truth = (np.take_along_axis(table, others, axis=1) for table in (distances, truth))
-        nearest = distances
+        candidates = nearest_by_products(queries[::every], segments, looked_at, wanted)[1]
         if rows < n:
             codes = found[::every].copy()
-            for row, known in zip(codes, np.column_stack([truth, own[::every]]), strict=True):
-                row[np.isin(row, known)] = -1
-            by_codes = nearest_candidates(as_floats(queries[::every]), codes, measure_of(segments), ks[-1])[0]
-            nearest = np.sort(np.concatenate([distances, by_codes], axis=1), axis=1)
+            for row, sampled in zip(codes, candidates, strict=True):
+                row[np.isin(row, sampled)] = -1
+            candidates = np.concatenate([candidates, codes], axis=1)
+        candidates[candidates == own[::every, np.newaxis]] = -1
+        most = min(ks[-1], candidates.shape[1] - 1)
+        distances, truth = nearest_candidates(as_floats(queries[::every]), candidates, measure_of(segments), most)
+        stands_for = np.ones(truth.shape)
+        if rows < n:
+            for row, ids, codes in zip(stands_for, truth, found[::every], strict=True):
+                row[~np.isin(ids, codes)] = 1 / share
+        totals = np.cumsum(stands_for, axis=1)
         if every == 1:
             far = np.quantile(distances[:, 0], [_SHARE_LIKE, 1.0])
         for k in ks:
-            if k <= nearest.shape[1]:
-                rank = min(max(k, math.ceil(1 / share)), nearest.shape[1])
-                counts = (distances <= nearest[:, rank - 1 : rank]).sum(axis=1).clip(max=rank)
-                levels.append(_Level(k, every, truth, counts))
+            if k <= most:
+                counts = (totals < k).sum(axis=1) + 1
+                levels.append(_Level(k, every, truth, counts, totals[np.arange(len(truth)), counts - 1]))
     return far * [1.0, _ROOM], levels
 
 
@@ -367,24 +379,28 @@ def _write_places(codes: Any, ids: Any, order: Any, places: Any) -> None:
                 places[q, c] = order[q, place]
 
 
-def _recalls(nearness: Any, first: Any, counts: Ids, grid: Ids, n_thresholds: int) -> tuple[Floats, Floats]:
-    """Recall and its lower bound for each threshold and number of candidates; queries have ``counts`` true neighbours.
+def _recalls(
+    nearness: Any, first: Any, counts: Ids, totals: Floats, grid: Ids, n_thresholds: int
+) -> tuple[Floats, Floats]:
+    """Recall and its lower bound for each threshold and number of candidates; of :class:`_Level`, counts and totals.
 
     The bound counts one more query that misses some, so that a sample without a miss does not promise certainty.
     """
     hits, squares, products = np.zeros((3, n_thresholds, len(grid)))
-    _add_hits(nearness, np.ascontiguousarray(first), counts, grid, hits, squares, products)
-    n, mean = len(first), counts.mean()
+    _add_hits(nearness, np.ascontiguousarray(first), counts, totals, grid, hits, squares, products)
+    n, mean = len(first), totals.mean()
     found = max(0.0, mean - _MISSED)
     recall = (hits + found) / ((n + 1) * mean)
     squares, products = squares + found**2, products + found * mean
-    variance = (squares - 2 * recall * products + recall**2 * ((counts**2).sum() + mean**2)) / ((n + 1) * mean**2)
+    variance = (squares - 2 * recall * products + recall**2 * ((totals**2).sum() + mean**2)) / ((n + 1) * mean**2)
     return hits / (n * mean), recall - _DEVIATIONS * np.sqrt(np.maximum(0.0, variance) / n)
 
 
 @kernel
-def _add_hits(nearness: Any, first: Any, counts: Any, grid: Any, sums: Any, squares: Any, products: Any) -> None:
-    """Add up how many true neighbours are found, the squares of that, and its products with ``counts``.
+def _add_hits(
+    nearness: Any, first: Any, counts: Any, totals: Any, grid: Any, sums: Any, squares: Any, products: Any
+) -> None:  # fmt: skip
+    """Add up how many true neighbours are found, the squares of that, and its products with ``totals``.
 
     The rank of a code for a threshold is the number of codes before it that it scans.
     """
@@ -409,4 +425,4 @@ def _add_hits(nearness: Any, first: Any, counts: Any, grid: Any, sums: Any, squa
                 total += hits[t, step]
                 sums[t, step] += total
                 squares[t, step] += total**2
-                products[t, step] += total * counts[q]
+                products[t, step] += total * totals[q]

@@ -75,7 +75,7 @@ class Centres:
         if len(self) < FEWEST_IN_CELLS:
             return numbers
         with one_blas_thread():
-            return np.concatenate(_cells(self._shifted, numbers))
+            return np.concatenate(_split(self._shifted, numbers))
 
     @cached_property
     def _groups(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
@@ -83,11 +83,16 @@ class Centres:
         return self._written(self._shifted[self.order])
 
     @cached_property
-    def _means(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
-        """The means of the groups as bytes, and their norms."""
+    def _cells(self) -> npt.NDArray[np.float32]:
+        """The means of the groups, less the origin."""
         starts = np.arange(0, len(self), CENTRES_PER_GROUP)
         sizes = np.diff([*starts, len(self)])
-        return self._written((np.add.reduceat(self._shifted[self.order], starts) / sizes[:, None]).astype(np.float32))
+        return (np.add.reduceat(self._shifted[self.order], starts) / sizes[:, np.newaxis]).astype(np.float32)
+
+    @cached_property
+    def _means(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+        """The means of the groups as bytes, and their norms."""
+        return self._written(self._cells)
 
     def _written(self, points: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
         n_groups = -(-len(points) // CENTRES_PER_GROUP)
@@ -167,6 +172,16 @@ class Centres:
         means = self._means if in_cells else self._groups
         return self.points, self.origin, groups, self.order, norms, self._rounding, *means, in_cells
 
+    def ranks_of_cells(self, X: npt.NDArray[Any], numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Give for some centres of each row of ``X`` how many cells are nearer to it than the cell of the centre."""
+        cell_of = np.empty(len(self), dtype=np.int32)
+        cell_of[self.order] = np.arange(len(self)) // CENTRES_PER_GROUP
+        cells, vectors = self._cells, self._as_vectors(X) - self.origin
+        nearest = (np.einsum("ij,ij->i", cells, cells) - 2 * (vectors @ cells.T)).argsort(axis=1)
+        ranks = np.empty(nearest.shape, dtype=np.int32)
+        np.put_along_axis(ranks, nearest, np.arange(len(cells), dtype=np.int32)[np.newaxis], axis=1)
+        return np.take_along_axis(ranks, cell_of[numbers], axis=1)
+
     def first_and_second(self, X: Any) -> tuple[Any, Any]:
         """Give the numbers of the nearest centre of each row of ``X``, and of a second one.
 
@@ -211,7 +226,7 @@ class Centres:
         return vectors
 
 
-def _cells(points: npt.NDArray[np.float32], numbers: npt.NDArray[np.int32]) -> list[npt.NDArray[np.int32]]:
+def _split(points: npt.NDArray[np.float32], numbers: npt.NDArray[np.int32]) -> list[npt.NDArray[np.int32]]:
     """Halve points again and again, until there are cells of 64 near ones; the last cell may be smaller."""
     if len(numbers) <= CENTRES_PER_GROUP:
         return [numbers]
@@ -223,4 +238,4 @@ def _cells(points: npt.NDArray[np.float32], numbers: npt.NDArray[np.int32]) -> l
         order = np.argsort(along, kind="stable")
         along = some @ (some[order[half:]].mean(axis=0) - some[order[:half]].mean(axis=0))
     order = np.argsort(along, kind="stable")
-    return [*_cells(points, numbers[order[:half]]), *_cells(points, numbers[order[half:]])]
+    return [*_split(points, numbers[order[:half]]), *_split(points, numbers[order[half:]])]

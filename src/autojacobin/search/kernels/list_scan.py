@@ -85,8 +85,7 @@ def scan_lists(
                 if rows + ((last + 63) >> 6) - (first >> 6) > most_rows:
                     break
                 start = min(np.int64(starts[q, p]), _LARGEST_SUM)
-                following = probes[q, p + 1] if p + 1 < n_probes else probes[min(q + 1, n_queries - 1), 0]
-                ahead = (bounds[max(following, 0)] >> 6) - (first >> 6)
+                ahead = (bounds[_next_list(probes, q, p)] >> 6) - (first >> 6)
                 for block in range(first >> 6, (last + 63) >> 6):
                     valid = _codes_between(block, first, last)
                     if filtered:
@@ -113,8 +112,7 @@ def scan_lists(
             if number < 0 or start > radius or (filtered and n_allowed[number] == 0):
                 continue
             first, last = bounds[number], bounds[number + 1]
-            following = probes[q, later + 1] if later + 1 < n_probes else probes[min(q + 1, n_queries - 1), 0]
-            ahead = (bounds[max(following, 0)] >> 6) - (first >> 6)
+            ahead = (bounds[_next_list(probes, q, later)] >> 6) - (first >> 6)
             for block in range(first >> 6, (last + 63) >> 6):
                 valid = _codes_between(block, first, last)
                 if filtered:
@@ -136,6 +134,15 @@ def scan_lists(
             found[q, i], nearest[q, i] = distances[i], positions[slots[i]]
         for i in range(count, k):
             found[q, i], nearest[q, i] = _LARGEST_INT32, -1
+
+
+@kernel(inline=True)
+def _next_list(probes: Any, q: int, p: int) -> Any:
+    """The list after the p-th of a query, which may be the first of the next query; any if there is none."""
+    n_queries, n_probes = probes.shape
+    if p + 1 < n_probes and probes[q, p + 1] >= 0:
+        return np.int64(probes[q, p + 1])
+    return max(np.int64(probes[min(q + 1, n_queries - 1), 0]), 0)
 
 
 @kernel(inline=True)
