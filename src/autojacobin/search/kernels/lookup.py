@@ -31,9 +31,10 @@ _LARGEST_ENTRY = 127
 _ENTRIES = 16
 _BYTES = ir.VectorType(ir.IntType(8), CODES_PER_BLOCK)
 _WORDS = ir.VectorType(ir.IntType(16), CODES_PER_BLOCK // 2)
-_QUERIES_AT_ONCE = 8 if machine_has("avx512f") else 4
-_FLOATS = ir.VectorType(ir.FloatType(), 16 if machine_has("avx512f") else 8)
-_ROWS_OF_ONE, _ROWS_OF_SOME = 8, 3 if machine_has("avx512f") else 2  # as many sums as there are registers
+_HAS_32_REGISTERS = machine_has("avx512f") or machine_has("neon")
+_FLOATS = ir.VectorType(ir.FloatType(), 16 if machine_has("avx512f") else 4 if machine_has("neon") else 8)
+_QUERIES_AT_ONCE = 8 if _HAS_32_REGISTERS else 4
+_ROWS_OF_ONE, _ROWS_OF_SOME = 8, 3 if _HAS_32_REGISTERS else 2  # as many sums as there are registers
 _ZERO, _ONE, _TWO, _THREE = np.float32(0), np.uint64(1), np.uint64(2), np.uint64(3)
 
 
