@@ -54,14 +54,14 @@ def vectors(n: int, seed: int) -> Any:
 
 
 def main() -> None:
-    queries = vectors(arguments.queries, seed=7)
+    queries = vectors(arguments.queries, seed=7).astype(np.float32)
     results: list[dict[str, Any]] = []
     print(f"{'vectors':>12}{'lists':>8}{'probes':>8}{'candidates':>12}{'recall':>8}{'µs a query':>12}{'build, s':>10}")
     for n in arguments.sizes:
         base = vectors(n, seed=1)
         lists = wanted_lists("auto", n)
         start = time.perf_counter()
-        rows = np.sort(np.random.default_rng(2).choice(n, 128 * lists if 128 * lists < n else n, replace=False))
+        rows = np.sort(np.random.default_rng(2).choice(n, min(n, 64 * lists), replace=False))
         n_bits = arguments.bits + (lists - 1).bit_length()
         hasher = PartitionedAutoencoder(n_bits, n_lists=lists, random_state=0, device=arguments.device)
         index = Index(hasher.fit(base[rows]))
@@ -70,8 +70,8 @@ def main() -> None:
         chosen = index.plan(K, recall=arguments.recall)
         os.sched_setaffinity(0, set(list(os.sched_getaffinity(0))[: arguments.threads]))
 
-        def search(index: Index = index, chosen: Any = chosen) -> Any:
-            return index.search(queries, K, candidates=chosen)[1]
+        def search(index: Index = index) -> Any:
+            return index.search(queries, K, recall=arguments.recall)[1]
 
         found = search()
         times = []
@@ -82,7 +82,7 @@ def main() -> None:
         os.sched_setaffinity(0, set(range(os.cpu_count() or 1)))
         parts = [base[first : first + 2**22] for first in range(0, n, 2**22)]
         near = np.concatenate([ground_truth(part, queries, K) + 2**22 * i for i, part in enumerate(parts)], axis=1)
-        gaps = ((base[near].astype(np.int32) - queries[:, None, :].astype(np.int32)) ** 2).sum(axis=2)
+        gaps = ((base[near].astype(np.int32) - queries[:, np.newaxis].astype(np.int32)) ** 2).sum(axis=2)
         truth = np.take_along_axis(near, np.lexsort((near, gaps), axis=1)[:, :K], axis=1)
         recall = float((found[:, :, None] == truth[:, None, :]).any(2).mean())
         took = 1e6 * min(times) / len(queries)
