@@ -121,9 +121,11 @@ def test_wider_searches_in_one_call_give_what_searches_one_after_the_other_give(
     queries = np.concatenate([one, (one + two) / 2]).astype(np.float32)
     options = queries, plan.distance, 10, plan.candidates, plan.probing
     found = search_codes(state, *options)
+    assert plan.wider.lists == state.n_lists  # few lists are all scanned
     wider = replace(
         plan.wider,
         candidates=(60, 300),
+        lists=state.n_lists // 2,
         far=np.quantile(found[0][:, 0], [0.5, 0.8]),
         central=np.quantile(((queries - plan.wider.middle) ** 2).sum(axis=1), [0.2, 0.1]),
     )
@@ -134,6 +136,8 @@ def test_wider_searches_in_one_call_give_what_searches_one_after_the_other_give(
     together = search_codes(state, *options, wider=wider)
     assert np.array_equal(together[1], expected[1])
     assert np.array_equal(together[0], expected[0])
+    far = levels == 2
+    assert np.array_equal(together[1][far], index.search(queries[far], 10, probes=wider.lists, candidates=300)[1])
 
 
 @given(st.data())

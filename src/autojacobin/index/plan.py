@@ -41,7 +41,8 @@ _PER_CANDIDATE, _PER_CANDIDATE_BYTE = 60.0, 0.15  # the first for each code of t
 _PER_COMPARED_BYTE = 0.25  # where all vectors are compared
 _SHARE_PROBED, _FEWEST_PROBES = 32, 8
 _WIDER = 4  # times the candidates, for a query that is unlike those that the index learned from
-_WIDEST = 64  # times the candidates, for one that is unlike all of them; it scans all lists
+_WIDEST = 64  # times the candidates, for one that is unlike all of them
+_MOST_LISTS = 2**11  # that such a query scans; of ten million vectors, they have .99 of its neighbours
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
 _WIDER_LISTS = 5  # how many thresholds for lists further such a query goes, up to the last but one
 _MOST_NUMBERS_BY_BLAS = 2**13  # so few are summed up in the calling thread
@@ -197,7 +198,7 @@ def _cheapest(
     some, many = (
         times * number if times * number < _SHARE_BY_CODES * state.n_live else 0 for times in (_WIDER, _WIDEST)
     )
-    wider = Wider(known.middle, known.far, known.central, (some, many), farther)
+    wider = Wider(known.middle, known.far, known.central, (some, many), farther, min(state.n_lists, _MOST_LISTS))
     return Plan(
         k, distance, True, number, False, recall, seen, at_least, known.n_queries, probing,
         float(known.lists[beyond, t]), float(known.codes[beyond, t]), wider,

@@ -44,8 +44,9 @@ class Wider:
 
     At level 1, the nearest neighbour that was found is farther than ``far[0]``, or the squared distance to the
     ``middle`` is below ``central[0]``. The query is searched again with ``candidates[0]``, in lists by ``probing``. At
-    level 2, the neighbour is farther than ``far[1]``: all lists are scanned, with ``candidates[1]``. At level 3, the
-    squared distance is below ``central[1]``: all vectors are compared, as they are if a number of candidates is 0.
+    level 2, the neighbour is farther than ``far[1]``: the nearest ``lists`` lists are scanned, with ``candidates[1]``.
+    At level 3, the squared distance is below ``central[1]``: all vectors are compared, as they are if a number of
+    candidates is 0.
     """
 
     middle: npt.NDArray[np.float32]
@@ -53,12 +54,13 @@ class Wider:
     central: npt.NDArray[np.float64]
     candidates: tuple[int, int]
     probing: Probing | None  # None if the codes are in no lists
+    lists: int = 0
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
         """All of this as the kernel for lists takes it."""
         assert self.probing is not None
-        return self.middle, self.far, self.central, self.probing.rule, self.probing.most, self.candidates
+        return self.middle, self.far, self.central, self.probing.rule, self.probing.most, self.lists, self.candidates
 
 
 NOT_WIDER = Wider(np.empty(0, np.float32), np.full(2, np.inf), np.full(2, -1.0), (0, 0), Probing(0))

@@ -154,8 +154,8 @@ def _search_wider(
 
     Gives how many vectors are doubtful now, and how many lists were scanned.
     """
-    middle, far, central, rule, most, candidates = wider
-    n_lists, n_scanned, shares = models_at(addresses)[0].n_lists, 0, np.empty(0)
+    middle, far, central, rule, most, most_of_far, candidates = wider
+    n_scanned, shares = 0, np.empty(0)
     for q in range(queries.shape[0]):
         level = _level_of_unlike(queries, q, middle, found[0][q, 0], far, central)
         n_candidates = (0, candidates[0], candidates[1], 0)[level]
@@ -166,7 +166,7 @@ def _search_wider(
         if level == 1:
             lists, squared = _chosen_lists(one, addresses, rule, shares, most)
         else:
-            lists, squared = _chosen_lists(one, addresses, rule[:0], shares, n_lists)
+            lists, squared = _chosen_lists(one, addresses, rule[:0], shares, most_of_far)
         n_scanned += lists.size
         n_doubtful = _search_block(
             one, doubles, addresses, coding, first + q, lists, squared, n_candidates, place, doubtful, n_doubtful
