@@ -59,7 +59,7 @@ _NEWTON_STEPS = 5
 _DEVIATIONS = 1.645  # the lower bounds of recalls hold for 95 samples in 100
 _MISSED = 3  # neighbours, of one more query that each bound counts
 _SHARE_LIKE = 0.995  # of the queries, whose nearest neighbours are as near as is usual
-_ALL_CELLS = 2**30
+_ALL_CELLS = 2**30  # more than there are, where a search looks at all of them
 _ROUNDING = 1e-6  # of logarithms, by which compiled code may differ
 _ROOM_FOR_LISTS = 1.25  # beyond the most that such a query scans
 _ROOM = 1.05  # beyond the farthest nearest neighbour of a query that the index learned from
@@ -185,7 +185,7 @@ def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) 
         nearness = {step: _nearness(found, own, levels, step, every) for step in {level.every for level in levels}}
         tasks = [
             (nearness[level.every], first[:: max(1, level.every // every)],
-             level.counts[:: max(1, every // level.every)], level.totals[:: max(1, every // level.every)], grid,
+             *(numbers[:: max(1, every // level.every)] for numbers in (level.counts, level.totals)), grid,
              scanned.thresholds.shape[1])
             for level, first in scanned.firsts(found, every, levels)
         ]  # fmt: skip
@@ -247,7 +247,7 @@ class _Lists(_AllCodes):
             ranks, true = self._ranks(level.truth, level.every), level.true
             fitted = slice(None, None, _FEWER // level.every)
             weights = _fitted(features, np.where(true, ranks, -1)[fitted], weights)
-            whole = weights - np.array([math.log(level.counts.mean() / level.k), 0.0, 0.0, 0.0])
+            whole = weights - np.array([math.log(level.counts.mean() / level.k), 0.0, 0.0, 0.0])  # some stand for more
             expected = log_expected(self.squared, whole)
             of_truth = np.take_along_axis(expected[:: level.every], np.maximum(ranks, 0), axis=1)
             falling = -np.sort(-np.where(ranks >= 0, of_truth, -np.inf)[true])
@@ -305,8 +305,8 @@ def _levels(
 ) -> tuple[Floats, list[_Level]]:
     """How far the first neighbours are, and the levels with their true neighbours.
 
-    Of many vectors, those that were ``found`` by their codes are compared with the queries, and a sample of all. A
-    neighbour in the sample that was not found stands for as many others as the sample is smaller.
+    Of many vectors, those that were ``found`` by their codes are compared with the queries, and a sample of all. If the
+    sample is a tenth of the vectors, a neighbour in it that was not found stands for ten.
     """
     n, size = sum(segment.n_live for segment in segments), queries.size
     rows = min(n, max(_PRODUCTS // size, min(-(-n // LEVELS[0]), _MOST_PRODUCTS // size), LEVELS[0] + 1))

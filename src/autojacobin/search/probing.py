@@ -54,7 +54,7 @@ class Wider:
     central: npt.NDArray[np.float64]
     candidates: tuple[int, int]
     probing: Probing | None  # None if the codes are in no lists
-    lists: int = 0
+    lists: int = 0  # of level 2
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
