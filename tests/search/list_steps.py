@@ -7,7 +7,7 @@ import numpy as np
 
 from autojacobin import Codes
 from autojacobin.search.kernels.list_scan import scan_lists
-from autojacobin.search.kernels.lookup import make_tables, write_weights
+from autojacobin.search.kernels.lookup import make_tables, write_exact_weights
 
 MISSING = 2**31 - 1
 
@@ -77,8 +77,18 @@ def codes_of(lists):
 def query_weights(queries, origin, decoder):
     """Weights of bits that depend on the query alone, 2 (q − origin)·C'."""
     weights = np.empty((len(queries), len(decoder)), dtype=np.float32)
-    write_weights(queries, origin.astype(np.float32), np.ascontiguousarray(decoder, dtype=np.float32), weights)
+    write_exact_weights(queries, origin.astype(np.float32), np.ascontiguousarray(decoder, dtype=np.float32), weights)
     return weights
+
+
+def rounded_weights(queries, origin, decoder):
+    """The same as a search in lists takes them: from the whole numbers that queries and decoder are rounded to."""
+    step, shifted = np.float64(np.abs(decoder).max()) / 127, (queries - origin).astype(np.float32)
+    units = np.abs(shifted).max(axis=1).astype(np.float64) / 127
+    units[units == 0] = 1
+    asked = np.rint(shifted * (1 / units).astype(np.float32)[:, np.newaxis])
+    products = asked.astype(np.int64) @ np.rint((decoder / step).astype(np.float32)).astype(np.int64).T
+    return (2 * step * units).astype(np.float32)[:, np.newaxis] * products.astype(np.float32)
 
 
 def nearest_in_lists(lists, queries, k, allowed=None):

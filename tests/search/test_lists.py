@@ -27,6 +27,7 @@ from tests.search.list_steps import (
     list_queries,
     nearest_in_lists,
     query_weights,
+    rounded_weights,
     weighted_list_queries,
 )
 
@@ -190,6 +191,11 @@ def test_weights_of_queries_are_products_with_the_decoder(seed, n, width, n_bits
     weights = query_weights(Q.astype(np.float32), origin, decoder)
     assert np.allclose(weights, 2 * (Q - origin) @ decoder.T, atol=1e-3)
     assert np.array_equal(query_weights(Q[:1].astype(np.float32), origin, decoder), weights[:1])
+    gaps, rows = np.abs(Q - origin), np.abs(decoder)
+    unit, step = gaps.max(axis=1, keepdims=True) / 127, rows.max() / 127
+    largest = step * gaps.sum(axis=1, keepdims=True) + unit * rows.sum(axis=1) + width * unit * step / 2
+    rounded = rounded_weights(Q.astype(np.float32), origin.astype(np.float32), decoder.astype(np.float32))
+    assert (np.abs(rounded - weights) <= 1.01 * largest + 1e-3).all()
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 9))

@@ -40,6 +40,7 @@ from tests.search.list_steps import (
     list_queries,
     nearest_in_lists,
     query_weights,
+    rounded_weights,
     weighted_list_queries,
 )
 
@@ -133,7 +134,7 @@ def nearest_lists(problem, probes, allowed):
 def prepared_for(problem, distance, lists, squared):
     """Queries for the lists, and for the search in one call."""
     if distance == "decoded":
-        weights = query_weights(problem.floats, problem.weights.origin, problem.weights.decoder)
+        weights = rounded_weights(problem.floats, problem.weights.origin, problem.weights.decoder)
         return list_queries(weights, lists, squared, problem.weights.grid), None
     projections = problem.floats @ problem.weights.decoder.T
     if distance == "asymmetric":
@@ -190,11 +191,13 @@ def test_one_call_gives_what_the_steps_of_a_search_give(seed, n_segments, dtype,
 
 
 def estimated_distances(centres, query):
-    """Squared distances to centres, with products of both rounded to whole numbers from -127 to 127."""
+    """Squared distances to centres, with products of both rounded to whole numbers from -127 to 127; their error."""
     shifted, x = centres.points - centres.origin.astype(np.float64), query - centres.origin
     steps = np.abs(shifted).max() / 127, np.abs(x).max() / 127
     products = np.rint(shifted / steps[0]) @ np.rint(x / steps[1])
-    return np.maximum(x @ x + np.square(shifted).sum(axis=1) - 2 * steps[0] * steps[1] * products, 0)
+    norms = np.square(shifted).sum(axis=1)
+    error = 2 * np.sqrt((steps[0] ** 2 * (x @ x) + steps[1] ** 2 * norms.max()) / 12)
+    return np.maximum(x @ x + norms - 2 * steps[0] * steps[1] * products, 0), error
 
 
 @given(st.integers(0, 2**32), st.sampled_from([20, 100, 300]), st.booleans(), st.data())
@@ -215,7 +218,7 @@ def test_lists_are_scanned_where_enough_neighbours_are_expected(seed, n_lists, f
     lists, squared = search.chosen_lists(problem.floats, Probing(most, weights, thresholds, k))
     points = problem.centres.points.astype(np.float64)
     for q, query in enumerate(problem.floats.astype(np.float64)):
-        estimates = estimated_distances(problem.centres, query)
+        estimates, error = estimated_distances(problem.centres, query)
         ranked = usable[np.argsort(estimates[usable], kind="stable")]
         distances = estimates[ranked]
         distances[0] = np.square(query - points[ranked[0]]).sum()
@@ -241,7 +244,10 @@ def test_lists_are_scanned_where_enough_neighbours_are_expected(seed, n_lists, f
             assert len(written) == len(np.unique(written)) == len(chosen)
             assert np.allclose(np.sort(estimates[written]), np.sort(estimates[chosen]), rtol=1e-4)
         assert np.all(lists[q, len(written) :] == -1)
-        assert np.allclose(squared[q, : len(written)], np.square(query - problem.centres.points[written]).sum(axis=1))
+        measured = np.square(query - points[written]).sum(axis=1)
+        given_out = measured if error > 0.02 * far else np.append(measured[:1], estimates[written[1:]])
+        if abs(error - 0.02 * far) > 1e-3 * error:
+            assert np.allclose(squared[q, : len(written)], given_out, rtol=1e-4)
 
 
 def test_a_level_that_expects_enough_only_in_more_lists_than_may_be_scanned_is_not_taken():

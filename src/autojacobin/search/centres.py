@@ -60,13 +60,8 @@ class Centres:
 
     @cached_property
     def _rounding(self) -> tuple[float, int, float]:
-        """How centres are rounded to whole numbers: what 1 stands for, the largest number, and the largest norm.
-
-        The sum of products with a query that is rounded to numbers up to the largest must fit 32 bits.
-        """
-        largest = min(127, math.isqrt((2**31 - 1) // (2 * self.points.shape[1])))
-        step = float(np.abs(self._shifted).max()) / largest or 1.0
-        return step, largest, float(self._norms.max())
+        """How centres are rounded to whole numbers: what 1 stands for, the largest number, and the largest norm."""
+        return *rounding_of(self._shifted), float(self._norms.max())
 
     @cached_property
     def order(self) -> npt.NDArray[np.int32]:
@@ -95,12 +90,8 @@ class Centres:
         return self._written(self._cells)
 
     def _written(self, points: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
-        n_groups = -(-len(points) // CENTRES_PER_GROUP)
-        n_steps = -(-points.shape[1] // (4 * STEPS_AT_ONCE)) * STEPS_AT_ONCE
-        groups = empty_aligned((n_groups, n_steps, 4, 16, 4), np.uint8)
-        groups[:] = 0
-        write_groups(points, *self._rounding[:2], groups)
-        norms = np.full(n_groups * CENTRES_PER_GROUP, np.inf, dtype=np.float32)
+        groups = in_groups(points, *self._rounding[:2])
+        norms = np.full(len(groups) * CENTRES_PER_GROUP, np.inf, dtype=np.float32)
         norms[: len(points)] = np.einsum("ij,ij->i", points, points)
         return groups, norms
 
@@ -224,6 +215,24 @@ class Centres:
                 "pass vectors like those that the centres were made from"
             )
         return vectors
+
+
+def rounding_of(rows: npt.NDArray[np.float32]) -> tuple[float, int]:
+    """How rows are rounded to whole numbers: what 1 stands for, and the largest number.
+
+    The sum of products with a query that is rounded to numbers up to the largest must fit 32 bits.
+    """
+    largest = min(127, math.isqrt((2**31 - 1) // (2 * rows.shape[1])))
+    return float(np.abs(rows).max()) / largest or 1.0, largest
+
+
+def in_groups(rows: npt.NDArray[np.float32], step: float, largest: int) -> npt.NDArray[np.uint8]:
+    """Rows as bytes, as the kernels multiply them."""
+    n_steps = -(-rows.shape[1] // (4 * STEPS_AT_ONCE)) * STEPS_AT_ONCE
+    groups = empty_aligned((-(-len(rows) // CENTRES_PER_GROUP), n_steps, 4, 16, 4), np.uint8)
+    groups[:] = 0
+    write_groups(rows, step, largest, groups)
+    return groups
 
 
 def _split(points: npt.NDArray[np.float32], numbers: npt.NDArray[np.int32]) -> list[npt.NDArray[np.int32]]:

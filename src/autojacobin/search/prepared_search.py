@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import check_finite
-from autojacobin.search.centres import NO_SHARES, Centres
+from autojacobin.search.centres import NO_SHARES, Centres, in_groups, rounding_of
 from autojacobin.search.decoded import largest_weight
 from autojacobin.search.euclidean import Measure, order_block
 from autojacobin.search.kernels import segment_search
@@ -49,7 +49,7 @@ class Stored(NamedTuple):
     vectors: Any = None  # that are read in place, in memory or in a memory map
     rows: npt.NDArray[np.uint32] | None = None  # of the vectors of codes, if they do not have the order of codes
     checked: npt.NDArray[np.bool_] | None = None  # which blocks of the vectors were checked; none need be by default
-    block_bytes: int = 1  # of such a block
+    block_bytes: int = 1  # of such a block, a power of two
     check: Callable[[npt.NDArray[np.int64]], None] | None = None  # checks the blocks of some rows
     allowed: Any = None  # codes that count: of lists as ``Lists.allow`` gives them, of tiles a bitmap of positions
 
@@ -96,7 +96,7 @@ class _Search:
             if vectors is not None:
                 self._put(part, vectors=segment.vectors, n_vectors=len(segment.vectors), rows=segment.rows)
                 self._put(part, checked=checked, n_checked=0 if checked is None else len(checked))
-                self._put(part, row_bytes=segment.vectors.strides[0], block_bytes=segment.block_bytes)
+                self._put(part, row_bytes=segment.vectors.strides[0], block_shift=segment.block_bytes.bit_length() - 1)
 
     def _use(self, parts: npt.NDArray[Any], model: npt.NDArray[Any]) -> None:
         self._parts, self._model = parts, model
@@ -150,7 +150,9 @@ class ListSearch(_Search):
         self._put(self._model, width=width, bytes_per_code=codes.blocks.shape[1], n_lists=points, copies=codes.copies)
         if weights is not None:
             decoder, start = (np.array(part, dtype=np.float32, order="C") for part in weights[:2])
-            self._put(self._model, matrix=decoder, start=start, n_rows=len(decoder))
+            step, largest = rounding_of(decoder)  # of as many features as the centres have, so as large
+            self._put(self._model, matrix=in_groups(decoder, step, largest), matrix_step=step, start=start)
+            self._put(self._model, n_rows=len(decoder))
             self._put(self._model, low=weights.grid.low, offset_step=weights.grid.step)
         self._allow([segment.allowed for segment in segments])
         self._live, self._shares = self._counts, NO_SHARES

@@ -1,6 +1,6 @@
-"""Estimates of squared distances to centres, by products of bytes.
+"""Products of queries with centres and with rows of a decoder, by products of bytes.
 
-CPUs take 64 such products by one instruction, and the centres take a quarter of the memory. Centres are rounded to
+CPUs take 64 such products by one instruction, and the rows take a quarter of the memory. Rows c are rounded to
 multiples of a step s, and a query x to multiples of a step t. Rounding errors are about uniform, so the product x·c
 errs by a standard deviation of about √((s² ‖x‖² + t² ‖c‖²) / 12), and the squared distance by twice that.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from autojacobin.core.compilation import intrinsic, kernel
+from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
 from autojacobin.search.kernels.simd import (
     INT32,
     WORD,
@@ -43,7 +43,7 @@ _SIZE_BITS = np.int32(0x7FFFFFFF)  # of float32, without the sign
 
 @kernel
 def write_groups(centres: Any, step: float, largest: int, groups: Any) -> None:
-    """Round centres to multiples of ``step`` and write them as bytes, as the products read them.
+    """Round rows, such as centres, to multiples of ``step`` and write them as bytes, as the products read them.
 
     They are unsigned, and larger by ``largest``, or signed, as the machine multiplies them.
 
@@ -136,10 +136,32 @@ def _add_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
             )
             parts.append(call(builder, _DOT, some.type, some, one, other))
         return join(builder, parts)
+    if machine_has("avx2"):
+        return builder.add(total, _add_pairs(builder, unsigned, signed))
     for first in range(_BYTES_PER_LANE):
         one, other = (shuffle(builder, numbers, range(first, 64, _BYTES_PER_LANE)) for numbers in (unsigned, signed))
         total = builder.add(total, builder.mul(builder.zext(one, _INT32S), builder.sext(other, _INT32S)))
     return total
+
+
+def _add_pairs(builder: Any, unsigned: Any, signed: Any) -> Any:
+    """The sums of four products each, by instructions that add two products of 16-bit numbers."""
+    words = ir.VectorType(ir.IntType(16), 2 * _LANES)
+    eight = ir.Constant(words, [8] * words.count)
+    whole, others = (builder.bitcast(numbers, words) for numbers in (unsigned, signed))
+    even = builder.and_(whole, ir.Constant(words, [255] * words.count)), builder.ashr(builder.shl(others, eight), eight)
+    odd = builder.lshr(whole, eight), builder.ashr(others, eight)
+    return builder.add(*(_sum_of_pairs(builder, *pair) for pair in (even, odd)))
+
+
+def _sum_of_pairs(builder: Any, one: Any, other: Any) -> Any:
+    if machine_has("avx512bw"):
+        return call(builder, "llvm.x86.avx512.pmaddw.d.512", _INT32S, one, other)
+    parts = []
+    for first in (0, _LANES):
+        halves = (shuffle(builder, words, range(first, first + _LANES)) for words in (one, other))
+        parts.append(call(builder, "llvm.x86.avx2.pmadd.wd", ir.VectorType(INT32, _LANES // 2), *halves))
+    return join(builder, parts)
 
 
 @kernel(inline=True, reassociate=True)
@@ -158,16 +180,22 @@ def round_query(shifted: Any, largest: int, asked: Any, row: Any) -> Any:
 
 
 @kernel(inline=True)
+def _sum_of_shifts(asked: Any, largest: int) -> Any:
+    """By how much the products of a query are too large, as the bytes of rows are larger by ``largest``."""
+    total = np.int32(0)
+    if _SHIFTED:
+        for j in range(np.uint64(asked.shape[0])):
+            total += np.int32(asked[j])
+    return np.int64(largest) * total
+
+
+@kernel(inline=True)
 def scale_of(asked: Any, unit: float, largest: int, square: float) -> Any:
     """The constant and the factor of ‖x‖² − 2 x·c for the rounded x and c, whose bytes may be larger by ``largest``.
 
     If they are not finite, all distances become infinite.
     """
-    total = np.int64(0)
-    if _SHIFTED:
-        for j in range(np.uint64(asked.shape[0])):
-            total += np.int64(asked[j])
-    constant, factor = np.float32(square + 2 * unit * largest * total), np.float32(-2 * unit)
+    constant, factor = np.float32(square + 2 * unit * _sum_of_shifts(asked, largest)), np.float32(-2 * unit)
     if abs(constant) < np.inf and abs(factor) < np.inf:
         return constant, factor
     return np.float32(np.inf), np.float32(0)
@@ -183,3 +211,31 @@ def estimate(products: Any, estimates: Any, place: int, norms: Any, group: int, 
     for c in range(np.uint64(CENTRES_PER_GROUP)):
         value = (constant + factor * np.float32(products[first + c])) + norms[start + c]
         estimates[first + c] = value if value > 0 else np.float32(0)
+
+
+@kernel(inner=True)
+def write_weights(queries: Any, origin: Any, groups: Any, step: float, largest: int, weights: Any) -> None:
+    """Write 2 (q − origin)·c for each query q and each row c of a decoder, which ``groups`` hold.
+
+    The sums of a query do not depend on what else is searched for.
+    """
+    use_wide_registers()
+    n, at_once = queries.shape[0], QUERIES_AT_ONCE if queries.shape[0] > 1 else 1
+    asked = np.zeros((at_once, 4 * groups.shape[1]), dtype=np.int8)
+    products = np.empty((at_once, CENTRES_PER_GROUP * groups.shape[0]), dtype=np.int32)
+    shifted, units = np.empty(queries.shape[1], dtype=np.float32), np.empty(at_once)
+    for first in range(0, n, at_once):
+        some = min(at_once, n - first)
+        for i in range(np.uint64(some)):
+            for j in range(np.uint64(queries.shape[1])):
+                shifted[j] = queries[np.uint64(first) + i, j] - origin[j]
+            units[i] = round_query(shifted, largest, asked, i)[0]
+        for group in range(groups.shape[0]):
+            if at_once == 1:
+                multiply_one(asked, groups, group, products, group * CENTRES_PER_GROUP)
+            else:
+                multiply_some(asked, groups, group, products, group * CENTRES_PER_GROUP)
+        for i in range(np.uint64(some)):
+            shift, unit = np.int32(_sum_of_shifts(asked[i], largest)), np.float32(2 * step * units[i])
+            for row in range(np.uint64(weights.shape[1])):
+                weights[np.uint64(first) + i, row] = unit * np.float32(products[i, row] - shift)

@@ -38,6 +38,7 @@ from autojacobin.search.kernels.byte_products import (
     scale_of,
 )
 from autojacobin.search.kernels.l2 import prefetch_bytes
+from autojacobin.search.kernels.list_scan import kth_smallest
 from autojacobin.search.kernels.simd import WORD, everywhere, load
 
 # What tunes the search
@@ -47,6 +48,7 @@ _DEVIATIONS = 4.0
 _MOST_RANKED = 256  # more numbers are sorted faster in another way
 _STRIPES_PER_WANTED, _FEWEST_IN_STRIPE = 4, 2
 _HALVINGS = 5  # of the range in which the last of the lists is
+_LARGEST_ERROR = 0.02  # of estimates, as a share of the squared distance of the far rank; else distances are measured
 
 # What correctness needs: what knowledge was learned with
 _FAR_RANK = 64  # up to it, lists are ordered at first, if a rule decides how many are scanned
@@ -63,10 +65,11 @@ def nearest_centres(
 ) -> None:  # fmt: skip
     """Write the nearest centres of each row and their squared distances, in this order; of equal ones the first.
 
-    If there is a rule, only the centres are written whose lists are worth to be scanned by it, and then -1. It takes
-    estimates of the distances, and that with the smallest estimate is always written. For each level, ``rule`` has w0,
-    w1, w2, w3, the smallest log λ of such a list and how many allowed neighbours are wanted; without a rule, it is
-    empty. ``shares`` is the allowed share of each list; without a filter, it is empty, and the first level counts.
+    If there is a rule, only the centres are written whose lists are worth to be scanned by it, and then -1; that with
+    the smallest estimate is always written. The squared distances are then estimates, but for the first. For each
+    level, ``rule`` has w0, w1, w2, w3, the smallest log λ of such a list and how many allowed neighbours are wanted;
+    without a rule, it is empty. ``shares`` is the allowed share of each list; without a filter, it is empty, and the
+    first level counts.
 
     ``groups`` holds the centres less the origin as :func:`write_groups` gives them, in the order of ``members``, and
     ``norms`` their squared norms, filled up with infinity. Centres with an infinite norm do not count; where there are
@@ -87,7 +90,8 @@ def nearest_centres(
     estimates_of_means = np.empty(norms_of_means.shape[0], dtype=np.float32)
     units, squares = np.empty(at_once), np.empty(at_once)
     shifted = np.empty(X.shape[1], dtype=np.float32)
-    memory = np.empty(norms.shape[0], dtype=np.int64)
+    n_keys = norms.shape[0]  # at most; kth_smallest writes up to a multiple of 64
+    memory = np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), np.empty(_MOST_RANKED, np.int64)
     for first in range(0, n, at_once):
         some = min(at_once, n - first)
         for i in range(np.uint64(some)):
@@ -99,8 +103,9 @@ def nearest_centres(
             for group in range(means.shape[0]):
                 multiply_one(asked, means, group, products_of_means, group * CENTRES_PER_GROUP)
             constant, factor = scale_of(asked[0], step * units[0], largest, squares[0])
+            row = products_of_means[0]
             for group in range(means.shape[0]):
-                estimate(products_of_means[0], estimates_of_means, group, norms_of_means, group, constant, factor)
+                estimate(row, estimates_of_means, group, norms_of_means, group, constant, factor)
             n_looked_at = _choose_cells(estimates_of_means, n_cells, looked_at)
         for place in range(n_looked_at):
             if some == 1:
@@ -108,19 +113,19 @@ def nearest_centres(
             else:
                 multiply_some(asked, groups, looked_at[place], products, place * CENTRES_PER_GROUP)
         for i in range(np.uint64(some)):
-            q = np.uint64(first) + i
+            q, row = np.uint64(first) + i, products[i]
             constant, factor = scale_of(asked[i], step * units[i], largest, squares[i])
             for place in range(n_looked_at):
-                estimate(products[i], estimates, place, norms, looked_at[place], constant, factor)
+                estimate(row, estimates, place, norms, looked_at[place], constant, factor)
             near = estimates[: CENTRES_PER_GROUP * n_looked_at]
+            error = 2 * math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
             if rule.shape[0] > 0:
-                keys = _worth_scanning(X, q, points, near, rule, shares, wanted, looked_at, members, memory)
+                ordered = _worth_scanning(X, q, points, near, error, rule, shares, wanted, looked_at, members, memory)
             else:
-                error = math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
-                limit = _limit_of(near.view(np.int32), wanted) + np.float32(2 * _DEVIATIONS * error)
-                keys = _estimated(near, min(limit, _LARGEST), looked_at, members, memory)
-            _measure(X, q, points, keys)
-            ordered = _sorted(keys)
+                limit = _limit_of(near.view(np.int32), wanted) + np.float32(_DEVIATIONS * error)
+                keys = _estimated(near, min(limit, _LARGEST), looked_at, members, memory[0])
+                _measure(X, q, points, keys)
+                ordered = _sorted(keys, memory)
             count = min(len(ordered), wanted)
             for place in range(np.uint64(count)):
                 labels[q, place] = np.int32(ordered[place] & 0xFFFFFFFF)
@@ -131,81 +136,100 @@ def nearest_centres(
 
 @kernel(inline=True)
 def _worth_scanning(
-    X: Any, q: Any, points: Any, estimates: Any, rule: Any, shares: Any, most: int, looked_at: Any, members: Any,
-    memory: Any,
+    X: Any, q: Any, points: Any, estimates: Any, error: float, rule: Any, shares: Any, most: int, looked_at: Any,
+    members: Any, memory: Any,
 ) -> Any:  # fmt: skip
-    """The lists that a query scans by the rule, as keys.
+    """The lists that a query scans by the rule, as keys in the order of estimated distances.
 
-    Estimates of the distances are near enough for the rule. Only the nearest one is measured: of a query beside a
-    centre, the estimate errs much.
+    Estimates are near enough for the rule, and for the distances of codes in the lists, unless they err much. Only the
+    nearest one is measured: of a query beside a centre, the estimate is worth little.
     """
     filtered = shares.shape[0] > 0
     enough = max(most, _FAR_RANK + 1) if filtered else _FAR_RANK + 1  # with a filter, all are needed to choose a level
-    keys = _sorted(_estimated(estimates, _limit_of(estimates.view(np.int32), enough), looked_at, members, memory))
+    keys, level = _estimated(estimates, _limit_of(estimates.view(np.int32), enough), looked_at, members, memory[0]), 0
     if len(keys) == 0:
         return keys
-    _measure(X, q, points, keys[:1])
-    level = 0
+    distances, nearest = memory[1], keys[0]
+    for i in range(np.uint64(len(keys))):
+        distances[i], nearest = np.int32(keys[i] >> 32), min(nearest, keys[i])
+    rank = min(_FAR_RANK, len(keys) - 1)
+    far = np.int32(kth_smallest(distances, len(keys), rank + 1)).view(np.float32)
+    scale = _scale_of_gaps(_distance(X, q, points, np.uint64(nearest & 0xFFFFFFFF)), far)
     if filtered:
-        keys = keys[:enough]
-        level = _level_of(keys, _scale_of_gaps(keys), rule, shares)
-    elif len(keys) > _FAR_RANK:
-        reach = _reach_of(keys, estimates, rule)
-        if reach > 0:
-            keys = _sorted(_estimated(estimates, min(np.float32(reach), _LARGEST), looked_at, members, memory))
-            _measure(X, q, points, keys[:1])
-    low = high = min(len(keys), most)
+        ordered = _sorted(keys, memory)[:enough]
+        level = _level_of(ordered, scale, rule, shares)
+    else:
+        row, log_far = rule[0], scale[1] + scale[2]
+        room = _expected(log_far, rank, scale, row) - row[4]
+        if room < 0:
+            reach = _reach_of(scale[1], log_far, scale, row, distances[: len(keys)].view(np.float32))
+            keys = _up_to(keys, max(reach, _distance_of(nearest)))
+        elif len(keys) > _FAR_RANK:
+            farthest = log_far + (min(room / -row[1], 80.0) if row[1] < 0 else 80.0)
+            reach = _reach_of(log_far, farthest, scale, row, estimates)
+            keys = _estimated(estimates, reach, looked_at, members, memory[0])
+        ordered = _sorted(keys, memory)
+    _measure(X, q, points, ordered if error > _LARGEST_ERROR * far else ordered[:1])
+    low = high = min(len(ordered), most)
     if level >= 0:  # if no level expects enough, all are scanned
-        scale, low = _scale_of_gaps(keys), 1  # what is expected falls with the rank
+        low = 1  # what is expected falls with the rank
         while low < high:
             middle = (low + high) >> 1
-            if _expected(keys, middle, scale, rule[level]) < rule[level, 4]:
+            if _expected(_log_of(ordered[middle], scale), middle, scale, rule[level]) < rule[level, 4]:
                 high = middle
             else:
                 low = middle + 1
-    return keys[:low]
+    return ordered[:low]
 
 
 @kernel(inline=True)
-def _reach_of(ordered: Any, estimates: Any, rule: Any) -> Any:
-    """The squared distance up to which the rule scans lists, or a little more; 0 if it scans none behind the far rank.
+def _reach_of(low: float, high: float, scale: Any, weights: Any, distances: Any) -> Any:
+    """The squared distance up to which the rule scans lists, or a little more, from its bounds in logarithms.
 
-    The rank of a list is the number of smaller estimates.
+    The rank of a list is the number of smaller distances.
     """
-    scale, row = _scale_of_gaps(ordered), rule[0]
-    room = _expected(ordered, _FAR_RANK, scale, row) - row[4]
-    if room < 0:
-        return 0.0
-    low = math.log(np.float64(_distance_of(ordered[_FAR_RANK])) + _TINY)
-    high = low + min(room / -row[1], 80.0) if row[1] < 0 else 80.0
     for _ in range(_HALVINGS):
         middle, rank = (low + high) / 2, np.int32(0)
         limit = np.float32(math.exp(middle))
-        for c in range(np.uint64(estimates.shape[0])):
-            rank = np.int32(rank + np.int32(estimates[c] <= limit))
-        expected = row[0] + row[1] * (middle - scale[1]) + row[2] * math.log(1.0 + rank) + row[3] * scale[2]
-        low, high = (middle, high) if expected >= row[4] else (low, middle)
-    return math.exp(high)
+        for c in range(np.uint64(distances.shape[0])):
+            rank = np.int32(rank + np.int32(distances[c] <= limit))
+        low, high = (middle, high) if _expected(middle, rank, scale, weights) >= weights[4] else (low, middle)
+    return min(np.float32(math.exp(high)), _LARGEST)
 
 
 @kernel(inline=True)
-def _scale_of_gaps(ordered: Any) -> Any:
+def _up_to(keys: Any, limit: Any) -> Any:
+    """The keys whose distances are at most a limit, moved to the front."""
+    count = np.uint64(0)
+    for i in range(np.uint64(len(keys))):
+        key = keys[i]
+        keys[count] = key  # written in any case and then counted or not: the CPU would mispredict many branches
+        count += np.uint64(_distance_of(key) <= limit)
+    return keys[: np.int64(count)]
+
+
+@kernel(inline=True)
+def _scale_of_gaps(nearest: Any, far: Any) -> Any:
     """The smallest squared distance that counts, log d₀², and log(d₆₄² / d₀²).
 
     Squared distances are at least a small share of that of a far list, so that a query that is a centre scans more than
     one list.
     """
-    far = np.float64(_distance_of(ordered[min(_FAR_RANK, len(ordered) - 1)]))
-    least = _SMALLEST_SHARE * far + _TINY
-    nearest = math.log(max(np.float64(_distance_of(ordered[0])), least))
-    return least, nearest, math.log(max(far, least)) - nearest
+    least = _SMALLEST_SHARE * np.float64(far) + _TINY
+    log_nearest = math.log(max(np.float64(nearest), least))
+    return least, log_nearest, math.log(max(np.float64(far), least)) - log_nearest
 
 
 @kernel(inline=True)
-def _expected(ordered: Any, rank: int, scale: Any, weights: Any) -> Any:
-    """Logarithm of the number of neighbours that are expected in the list of a rank."""
-    least, nearest, contrast = scale
-    gap = math.log(max(np.float64(_distance_of(ordered[rank])), least)) - nearest
+def _log_of(key: Any, scale: Any) -> Any:
+    """The logarithm of the squared distance of a list."""
+    return math.log(max(np.float64(_distance_of(key)), scale[0]))
+
+
+@kernel(inline=True)
+def _expected(log_distance: float, rank: int, scale: Any, weights: Any) -> Any:
+    """Logarithm of the number of neighbours that are expected in the list of a rank, at a squared distance."""
+    gap, contrast = log_distance - scale[1], scale[2]
     return weights[0] + weights[1] * gap + weights[2] * math.log(1.0 + rank) + weights[3] * contrast
 
 
@@ -215,8 +239,8 @@ def _level_of(ordered: Any, scale: Any, rule: Any, shares: Any) -> Any:
     for level in range(rule.shape[0]):
         total = 0.0
         for rank in range(len(ordered)):
-            number = ordered[rank] & 0xFFFFFFFF
-            total += math.exp(min(_expected(ordered, rank, scale, rule[level]), 50.0)) * shares[number]
+            expected = _expected(_log_of(ordered[rank], scale), rank, scale, rule[level])
+            total += math.exp(min(expected, 50.0)) * shares[ordered[rank] & 0xFFFFFFFF]
             if total >= rule[level, 5]:
                 return level
     return -1
@@ -228,17 +252,15 @@ def write_expected(squared: Any, weights: Any, out: Any) -> None:
 
     ``squared`` has the squared distances of the nearest lists of each query, then infinity; ``weights`` is w₀ to w₃.
     """
-    ordered = np.empty(squared.shape[1], dtype=np.int64)
     for q in range(squared.shape[0]):
         found = 0
         while found < squared.shape[1] and squared[q, found] < np.inf:
-            ordered[found] = np.int64(np.float32(squared[q, found]).view(np.int32)) << 32
             found += 1
         out[q] = -np.inf
         if found > 0:
-            scale = _scale_of_gaps(ordered[:found])
+            scale = _scale_of_gaps(squared[q, 0], squared[q, min(_FAR_RANK, found - 1)])
             for rank in range(found):
-                out[q, rank] = _expected(ordered, rank, scale, weights)
+                out[q, rank] = _expected(math.log(max(np.float64(squared[q, rank]), scale[0])), rank, scale, weights)
 
 
 @kernel(inline=True)
@@ -358,16 +380,17 @@ def _measure(X: Any, q: Any, points: Any, keys: Any) -> None:
 
 
 @kernel(inline=True)
-def _sorted(keys: Any) -> Any:
+def _sorted(keys: Any, memory: Any) -> Any:
     """Sort different numbers: the place of each is how many are smaller, which whole vectors count.
 
     Their upper halves are compared. Where two of these are equal, the numbers are sorted in another way.
     """
+    use_wide_registers()
     if len(keys) > _MOST_RANKED:
         return _shell_sorted(keys)
-    ordered, upper = np.full(len(keys), -1), np.empty(len(keys), dtype=np.int32)
+    _, upper, ordered = memory
     for i in range(np.uint64(len(keys))):
-        upper[i] = np.int32(keys[i] >> 32)
+        upper[i], ordered[i] = np.int32(keys[i] >> 32), -1
     for i in range(np.uint64(len(keys))):
         place = np.int32(0)
         for j in range(np.uint64(len(keys))):
@@ -375,7 +398,7 @@ def _sorted(keys: Any) -> Any:
         if ordered[np.uint64(place)] >= 0:
             return _shell_sorted(keys)
         ordered[np.uint64(place)] = keys[i]
-    return ordered
+    return ordered[: len(keys)]
 
 
 @kernel(inner=True)

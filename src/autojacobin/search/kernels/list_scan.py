@@ -238,9 +238,15 @@ def kth_smallest(values: Any, count: int, k: int) -> Any:
     as_value = values.dtype.type
     while low < high:
         middle = as_value(low + ((high - low) >> 1))
-        enough = _count_up_to(values, count, middle) >= k  # no branch: the CPU could not predict it
+        within = _count_up_to(values, count, middle)
+        enough = within >= k  # no branch: the CPU could not predict it
         low, high = as_value(low if enough else middle + 1), as_value(middle if enough else high)
-    return low
+        if within == k:
+            break
+    largest = low
+    for i in range(np.uint64(count)):
+        largest = max(largest, values[i] if values[i] <= high else low)
+    return largest
 
 
 @kernel(inline=True)

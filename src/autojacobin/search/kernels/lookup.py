@@ -31,10 +31,8 @@ _LARGEST_ENTRY = 127
 _ENTRIES = 16
 _BYTES = ir.VectorType(ir.IntType(8), CODES_PER_BLOCK)
 _WORDS = ir.VectorType(ir.IntType(16), CODES_PER_BLOCK // 2)
-_HAS_32_REGISTERS = machine_has("avx512f") or machine_has("neon")
 _FLOATS = ir.VectorType(ir.FloatType(), 16 if machine_has("avx512f") else 4 if machine_has("neon") else 8)
-_QUERIES_AT_ONCE = 8 if _HAS_32_REGISTERS else 4
-_ROWS_OF_ONE, _ROWS_OF_SOME = 8, 3 if _HAS_32_REGISTERS else 2  # as many sums as there are registers
+_ROWS_AT_ONCE = 8
 _ZERO, _ONE, _TWO, _THREE = np.float32(0), np.uint64(1), np.uint64(2), np.uint64(3)
 
 
@@ -223,76 +221,50 @@ def sum_weights(packed: Any, labels: Any, weights: Any, sums: Any) -> None:
 
 
 @kernel
-def write_weights(queries: Any, origin: Any, decoder: Any, weights: Any) -> None:
-    """Write 2 (q − origin)·c for each query q and each row c of the decoder.
-
-    Some queries are multiplied at once, so that a row is read once for all of them. The sums of a query do not depend
-    on what else is searched for.
-    """
+def write_exact_weights(queries: Any, origin: Any, decoder: Any, weights: Any) -> None:
+    """Write 2 (q − origin)·c for each query q and each row c of the decoder."""
     use_wide_registers()
-    n, at_once = queries.shape[0], min(queries.shape[0], _QUERIES_AT_ONCE)
-    shifted = np.empty((at_once, queries.shape[1]), dtype=np.float32)
-    for first in range(0, n, _QUERIES_AT_ONCE):
-        first = min(first, n - at_once)
-        for q in range(np.uint64(at_once)):
-            for j in range(np.uint64(queries.shape[1])):
-                shifted[q, j] = np.float32(2) * (queries[np.uint64(first) + q, j] - origin[j])
-        if at_once == _QUERIES_AT_ONCE:
-            for row in range(0, decoder.shape[0], _ROWS_OF_SOME):
-                _multiply_some(shifted, np.uint64(0), decoder, row, weights, np.uint64(first))
-        else:
-            for q in range(np.uint64(at_once)):
-                for row in range(0, decoder.shape[0], _ROWS_OF_ONE):
-                    _multiply_one(shifted, q, decoder, row, weights, q)
+    shifted = np.empty(queries.shape[1], dtype=np.float32)
+    for q in range(queries.shape[0]):
+        for j in range(np.uint64(queries.shape[1])):
+            shifted[j] = np.float32(2) * (queries[q, j] - origin[j])
+        for row in range(0, decoder.shape[0], _ROWS_AT_ONCE):
+            _multiply_rows(shifted, decoder, row, weights, q)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _multiply_one(_typing_context: Any, shifted: Any, q: Any, decoder: Any, row: Any, weights: Any, out: Any) -> Any:
-    """Write the products of a vector with some rows of the decoder, from ``row`` on."""
-    return types.void(shifted, q, decoder, row, weights, out), partial(_generate_products, 1, _ROWS_OF_ONE)
+def _multiply_rows(_typing_context: Any, shifted: Any, decoder: Any, row: Any, weights: Any, q: Any) -> Any:
+    """Write the products of a vector with some rows of the decoder, from ``row`` on.
 
+    Each product has one vector of sums, so that its order is always the same. The last row may be repeated.
+    """
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _multiply_some(_typing_context: Any, shifted: Any, q: Any, decoder: Any, row: Any, weights: Any, out: Any) -> Any:
-    """Write the products of some vectors with some rows of the decoder, from ``row`` on."""
-    code = partial(_generate_products, _QUERIES_AT_ONCE, _ROWS_OF_SOME)
-    return types.void(shifted, q, decoder, row, weights, out), code
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        shifted, decoder, weights = (
+            context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 3)
+        )
+        n_rows, width = (builder.extract_value(decoder.shape, axis) for axis in (0, 1))
+        last = builder.sub(n_rows, WORD(1))
+        numbers = [builder.add(arguments[2], WORD(i)) for i in range(_ROWS_AT_ONCE)]
+        numbers = [builder.select(builder.icmp_signed("<", number, last), number, last) for number in numbers]
+        rows = [builder.gep(decoder.data, [builder.mul(number, width)]) for number in numbers]
 
+        def add(read: Any, flags: tuple[str, ...], start: Any, totals: list[Any]) -> list[Any]:
+            some = read(builder.gep(shifted.data, [start]))
+            products = [builder.fmul(some, read(builder.gep(row, [start])), flags=flags) for row in rows]
+            return [builder.fadd(*pair, flags=flags) for pair in zip(totals, products, strict=True)]
 
-def _generate_products(
-    n_vectors: int, n_rows: int, context: Any, builder: Any, signature: Any, arguments: Any
-) -> Any:  # fmt: skip
-    """Each product has one vector of sums, so that its order is always the same. The last row may be repeated."""
-    shifted, decoder, weights = (
-        context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 2, 4)
-    )
-    width, last = builder.extract_value(shifted.shape, 1), builder.sub(builder.extract_value(decoder.shape, 0), WORD(1))
-    n_bits = builder.extract_value(weights.shape, 1)
-    numbers = [builder.add(arguments[3], WORD(i)) for i in range(n_rows)]
-    numbers = [builder.select(builder.icmp_signed("<", number, last), number, last) for number in numbers]
-    rows = [builder.gep(decoder.data, [builder.mul(number, width)]) for number in numbers]
-    places = [builder.mul(builder.add(arguments[1], WORD(i)), width) for i in range(n_vectors)]
-    vectors = [builder.gep(shifted.data, [place]) for place in places]
+        zeros = [ir.Constant(_FLOATS, [0.0] * _FLOATS.count)] * _ROWS_AT_ONCE
+        whole = partial(add, lambda pointer: simd.load(builder, pointer, _FLOATS, 4), ("contract",))
+        start, totals = simd.generate_loop(builder, WORD(0), width, _FLOATS.count, zeros, whole)
+        sums = [simd.horizontal_sum(builder, total, builder.fadd) for total in totals]
+        _, sums = simd.generate_loop(builder, start, width, 1, sums, partial(add, builder.load, ()))
+        first = builder.mul(arguments[4], builder.extract_value(weights.shape, 1))
+        for total, number in zip(sums, numbers, strict=True):
+            builder.store(total, builder.gep(weights.data, [builder.add(first, number)]))
+        return context.get_dummy_value()
 
-    def add(read: Any, flags: tuple[str, ...], start: Any, totals: list[Any]) -> list[Any]:
-        others = [read(builder.gep(row, [start])) for row in rows]
-        results: list[Any] = []
-        for vector in vectors:
-            some = read(builder.gep(vector, [start]))
-            for other in others:
-                product = builder.fmul(some, other, flags=flags)
-                results.append(builder.fadd(totals[len(results)], product, flags=flags))
-        return results
-
-    zeros = [ir.Constant(_FLOATS, [0.0] * _FLOATS.count)] * (n_vectors * n_rows)
-    whole = partial(add, lambda pointer: simd.load(builder, pointer, _FLOATS, 4), ("contract",))
-    start, totals = simd.generate_loop(builder, WORD(0), width, _FLOATS.count, zeros, whole)
-    sums = [simd.horizontal_sum(builder, total, builder.fadd) for total in totals]
-    _, sums = simd.generate_loop(builder, start, width, 1, sums, partial(add, builder.load, ()))
-    for i, total in enumerate(sums):
-        first = builder.mul(builder.add(arguments[5], WORD(i // n_rows)), n_bits)
-        builder.store(total, builder.gep(weights.data, [builder.add(first, numbers[i % n_rows])]))
-    return context.get_dummy_value()
+    return types.void(shifted, decoder, row, weights, q), generate
 
 
 @kernel

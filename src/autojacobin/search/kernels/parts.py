@@ -20,14 +20,14 @@ from autojacobin.search.kernels.selection import LAST_ID, select_smallest
 
 _PART = (
     "n", "codes", "offsets", "bounds", "positions", "allowed", "counts", "ids", "first_id", "rows", "vectors",
-    "n_vectors", "row_bytes", "checked", "n_checked", "block_bytes",
+    "n_vectors", "row_bytes", "checked", "n_checked", "block_shift",
 )  # fmt: skip
 _MODEL = (
     "width", "bytes_per_code", "n_lists", "points", "origin", "groups", "order", "norms", "n_groups", "n_steps",
     "means", "norms_of_means", "n_means", "in_cells", "largest", "matrix", "start", "shift", "n_rows", "n_bits",
     "n_level_bits", "n_words", "lanes", "columns", "copies", "decoded", "kind",
 )  # fmt: skip
-_REALS = ("step", "largest_norm", "low", "offset_step", "offset")
+_REALS = ("step", "largest_norm", "matrix_step", "low", "offset_step", "offset")
 PART = np.dtype([(name, np.int64) for name in _PART])
 """What a part consists of. Addresses are 0 where there is no such array."""
 MODEL = np.dtype([*((name, np.int64) for name in _MODEL), *((name, np.float64) for name in _REALS)])
@@ -35,7 +35,8 @@ MODEL = np.dtype([*((name, np.int64) for name in _MODEL), *((name, np.float64) f
 
 Of lists, the centres as ``Centres.arrays`` gives them, and the grid of the offsets. Of tiles, the numbers of bits, the
 shape, a constant, and whether distances are those of decoded codes. The weights of the bits of a query are
-2 (query − start)·matrix' + shift. ``kind`` is the type of the vectors, a place in ``KINDS``.
+2 (query − start)·matrix' + shift. Of lists, the matrix is in bytes, multiples of ``matrix_step``. ``kind`` is the type
+of the vectors, a place in ``KINDS``.
 """
 KINDS: tuple[Any, ...] = None, np.uint8, np.float16, np.float32, np.float64
 """Types of vectors; the first is for no vectors."""
@@ -151,10 +152,7 @@ def order_vectors(
                 _measure_part(queries, q, parts, s, np.float32, rows, squared, scratch)
             else:
                 _measure_part(queries, q, parts, s, np.float64, rows, squared, scratch)
-            for c in range(rows.shape[1]):
-                if rows[0, c] >= 0 and (not squared[0, c] < np.inf or _is_unchecked(parts, s, rows[0, c])):
-                    doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, rows[0, c]
-                    n_doubtful += 1
+            n_doubtful = _note_doubtful(parts, s, rows, squared, doubtful, n_doubtful)
         _select_smallest(squared, names, wanted, *scratch)
         for i in range(wanted):
             distances[q, i] = math.sqrt(distances[q, i])
@@ -177,16 +175,25 @@ def _row_at(parts: Any, s: int, position: int) -> Any:
     return np.int64(carray(pointer(parts[s].rows, np.uint32), (parts[s].n,))[position])
 
 
-@kernel(inline=True)
-def _is_unchecked(parts: Any, s: int, row: int) -> Any:
-    """Whether a row of a part has bytes that were not checked."""
-    unchecked = False
-    if parts[s].checked != 0:
-        checked = carray(pointer(parts[s].checked, np.uint8), (parts[s].n_checked,))
-        start, row_bytes, block_bytes = row * parts[s].row_bytes, parts[s].row_bytes, parts[s].block_bytes
-        for block in range(start // block_bytes, (start + row_bytes - 1) // block_bytes + 1):
-            unchecked |= checked[block] == 0
-    return unchecked
+@kernel(inner=True)
+def _note_doubtful(parts: Any, s: int, rows: Any, squared: Any, doubtful: Any, n_doubtful: int) -> int:
+    """Note the rows of a part whose distance is not finite, or that have bytes that were not checked."""
+    row_bytes, shift = parts[s].row_bytes, parts[s].block_shift
+    n_checked = parts[s].n_checked if parts[s].checked != 0 else 0
+    checked = carray(pointer(parts[s].checked, np.uint8), (n_checked,))
+    for c in range(rows.shape[1]):
+        row = rows[0, c]
+        if row < 0:
+            continue
+        is_doubtful = not squared[0, c] < np.inf
+        if n_checked > 0:
+            start = row * row_bytes
+            for block in range(start >> shift, ((start + row_bytes - 1) >> shift) + 1):
+                is_doubtful |= checked[block] == 0
+        if is_doubtful:
+            doubtful[0, n_doubtful], doubtful[1, n_doubtful] = s, row
+            n_doubtful += 1
+    return n_doubtful
 
 
 @kernel(inner=True)

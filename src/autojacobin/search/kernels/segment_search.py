@@ -13,11 +13,11 @@ import numpy as np
 from numba import carray, types  # type: ignore[attr-defined]
 
 from autojacobin.core.compilation import intrinsic, kernel, part_of_others
-from autojacobin.search.kernels.byte_products import CENTRES_PER_GROUP
+from autojacobin.search.kernels.byte_products import CENTRES_PER_GROUP, write_weights
 from autojacobin.search.kernels.coarse_quantiser import cells_to_look_at, nearest_centres
 from autojacobin.search.kernels.exhaustive import scan_tiles, write_query, write_sizes, write_tables
 from autojacobin.search.kernels.list_scan import scan_lists
-from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_tables, write_weights
+from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_tables, write_exact_weights
 from autojacobin.search.kernels.parts import (
     in_float64,
     models_at,
@@ -30,8 +30,8 @@ from autojacobin.search.kernels.parts import (
 
 _LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
 
-_nearest_centres, _scan_lists, _make_tables, _write_weights = map(
-    part_of_others, (nearest_centres, scan_lists, make_tables, write_weights)
+_nearest_centres, _scan_lists, _make_tables, _write_exact_weights = map(
+    part_of_others, (nearest_centres, scan_lists, make_tables, write_exact_weights)
 )
 
 
@@ -220,10 +220,11 @@ def _tables_of(queries: Any, model: Any, coding: Any, first: int, lists: Any, sq
     words, planes, scales, constants = coding
     if words.shape[0] == 0:
         n_bits, low, step = model.n_rows, model.low, model.offset_step
-        decoder = carray(pointer(model.matrix, np.float32), (n_bits, model.width))
+        n_groups = (n_bits + CENTRES_PER_GROUP - 1) // CENTRES_PER_GROUP
+        decoder = carray(pointer(model.matrix, np.uint8), (n_groups, model.n_steps, 4, 16, 4))
         start = carray(pointer(model.start, np.float32), (model.width,))
         weights = np.empty((n, n_bits), dtype=np.float32)
-        _write_weights(queries, start, decoder, weights)
+        write_weights(queries, start, decoder, model.matrix_step, model.largest, weights)
         _make_tables(weights, squared, lists, low, step, tables, factors, starts, facts[:, 0], facts[:, 1])
         return tables, factors, starts, facts
     sizes = np.empty(64 * words.shape[1], dtype=np.int32)
@@ -342,7 +343,7 @@ def _write_sizes(
     start = carray(pointer(model.start, np.float32), (model.width,))
     shift = carray(pointer(model.shift, np.float32), (n_bits,))
     weights = np.zeros((1, n_bits), dtype=np.float32)
-    _write_weights(queries[q : q + 1], start, matrix, weights[:, :n_rows])
+    _write_exact_weights(queries[q : q + 1], start, matrix, weights[:, :n_rows])
     unit, constant = 0.0, model.offset
     for b in range(n_bits):
         weights[0, b] += shift[b]
