@@ -38,15 +38,13 @@ from autojacobin.search.kernels.byte_products import (
     scale_of,
 )
 from autojacobin.search.kernels.l2 import prefetch_bytes
-from autojacobin.search.kernels.list_scan import kth_smallest
+from autojacobin.search.kernels.selection import MOST_RANKED, kth_smallest, limit_of, sort_keys
 from autojacobin.search.kernels.simd import WORD, everywhere, load
 
 # What tunes the search
 FEWEST_IN_CELLS = 2**12  # centres; the nearest of fewer are found as fast without cells
 _SHARE_LOOKED_AT = 0.4  # a query looks at this share of √(number of cells × number of centres it wants)
 _DEVIATIONS = 4.0
-_MOST_RANKED = 256  # more numbers are sorted faster in another way
-_STRIPES_PER_WANTED, _FEWEST_IN_STRIPE = 4, 2
 _HALVINGS = 5  # of the range in which the last of the lists is
 _LARGEST_ERROR = 0.02  # of estimates, as a share of the squared distance of the far rank; else distances are measured
 
@@ -54,7 +52,6 @@ _LARGEST_ERROR = 0.02  # of estimates, as a share of the squared distance of the
 _FAR_RANK = 64  # up to it, lists are ordered at first, if a rule decides how many are scanned
 _SMALLEST_SHARE = 1e-6  # of the squared distance of that rank
 _TINY = 1e-37
-_INFINITE_BITS = np.int32(0x7F800000)  # of float32
 _LARGEST = np.finfo(np.float32).max
 
 
@@ -86,12 +83,10 @@ def nearest_centres(
     products = np.empty((at_once, norms.shape[0]), dtype=np.int32)
     estimates = np.empty(norms.shape[0], dtype=np.float32)
     looked_at = np.arange(groups.shape[0])
-    products_of_means = np.empty((1, norms_of_means.shape[0]), dtype=np.int32)
-    estimates_of_means = np.empty(norms_of_means.shape[0], dtype=np.float32)
     units, squares = np.empty(at_once), np.empty(at_once)
     shifted = np.empty(X.shape[1], dtype=np.float32)
     n_keys = norms.shape[0]  # at most; kth_smallest writes up to a multiple of 64
-    memory = np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), np.empty(_MOST_RANKED, np.int64)
+    memory = np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), np.empty(MOST_RANKED, np.int64)
     for first in range(0, n, at_once):
         some = min(at_once, n - first)
         for i in range(np.uint64(some)):
@@ -101,12 +96,11 @@ def nearest_centres(
         n_looked_at = groups.shape[0]
         if n_cells > 0:
             for group in range(means.shape[0]):
-                multiply_one(asked, means, group, products_of_means, group * CENTRES_PER_GROUP)
+                multiply_one(asked, means, group, products, group * CENTRES_PER_GROUP)
             constant, factor = scale_of(asked[0], step * units[0], largest, squares[0])
-            row = products_of_means[0]
             for group in range(means.shape[0]):
-                estimate(row, estimates_of_means, group, norms_of_means, group, constant, factor)
-            n_looked_at = _choose_cells(estimates_of_means, n_cells, looked_at)
+                estimate(products[0], estimates, group, norms_of_means, group, constant, factor)
+            n_looked_at = _choose_cells(estimates[: norms_of_means.shape[0]], n_cells, looked_at)
         for place in range(n_looked_at):
             if some == 1:
                 multiply_one(asked, groups, looked_at[place], products, place * CENTRES_PER_GROUP)
@@ -122,10 +116,10 @@ def nearest_centres(
             if rule.shape[0] > 0:
                 ordered = _worth_scanning(X, q, points, near, error, rule, shares, wanted, looked_at, members, memory)
             else:
-                limit = _limit_of(near.view(np.int32), wanted) + np.float32(_DEVIATIONS * error)
+                limit = limit_of(near.view(np.int32), wanted) + np.float32(_DEVIATIONS * error)
                 keys = _estimated(near, min(limit, _LARGEST), looked_at, members, memory[0])
                 _measure(X, q, points, keys)
-                ordered = _sorted(keys, memory)
+                ordered = sort_keys(keys, *memory[1:])
             count = min(len(ordered), wanted)
             for place in range(np.uint64(count)):
                 labels[q, place] = np.int32(ordered[place] & 0xFFFFFFFF)
@@ -146,7 +140,7 @@ def _worth_scanning(
     """
     filtered = shares.shape[0] > 0
     enough = max(most, _FAR_RANK + 1) if filtered else _FAR_RANK + 1  # with a filter, all are needed to choose a level
-    keys, level = _estimated(estimates, _limit_of(estimates.view(np.int32), enough), looked_at, members, memory[0]), 0
+    keys, level = _estimated(estimates, limit_of(estimates.view(np.int32), enough), looked_at, members, memory[0]), 0
     if len(keys) == 0:
         return keys
     distances, nearest = memory[1], keys[0]
@@ -156,7 +150,7 @@ def _worth_scanning(
     far = np.int32(kth_smallest(distances, len(keys), rank + 1)).view(np.float32)
     scale = _scale_of_gaps(_distance(X, q, points, np.uint64(nearest & 0xFFFFFFFF)), far)
     if filtered:
-        ordered = _sorted(keys, memory)[:enough]
+        ordered = sort_keys(keys, *memory[1:])[:enough]
         level = _level_of(ordered, scale, rule, shares)
     else:
         row, log_far = rule[0], scale[1] + scale[2]
@@ -168,7 +162,7 @@ def _worth_scanning(
             farthest = log_far + (min(room / -row[1], 80.0) if row[1] < 0 else 80.0)
             reach = _reach_of(log_far, farthest, scale, row, estimates)
             keys = _estimated(estimates, reach, looked_at, members, memory[0])
-        ordered = _sorted(keys, memory)
+        ordered = sort_keys(keys, *memory[1:])
     _measure(X, q, points, ordered if error > _LARGEST_ERROR * far else ordered[:1])
     low = high = min(len(ordered), most)
     if level >= 0:  # if no level expects enough, all are scanned
@@ -227,7 +221,7 @@ def _log_of(key: Any, scale: Any) -> Any:
 
 
 @kernel(inline=True)
-def _expected(log_distance: float, rank: int, scale: Any, weights: Any) -> Any:
+def _expected(log_distance: float, rank: Any, scale: Any, weights: Any) -> Any:
     """Logarithm of the number of neighbours that are expected in the list of a rank, at a squared distance."""
     gap, contrast = log_distance - scale[1], scale[2]
     return weights[0] + weights[1] * gap + weights[2] * math.log(1.0 + rank) + weights[3] * contrast
@@ -279,7 +273,7 @@ def cells_to_look_at(n_centres: int, wanted: int) -> int:
 @kernel(inline=True)
 def _choose_cells(estimates: Any, wanted: int, chosen: Any) -> Any:
     """Write the numbers of the ``wanted`` nearest cells, or of a few more, and give how many they are."""
-    limit, count = _limit_of(estimates.view(np.int32), wanted), 0
+    limit, count = limit_of(estimates.view(np.int32), wanted), 0
     for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
         near = _mark(estimates, first, limit)
         while near:
@@ -287,46 +281,6 @@ def _choose_cells(estimates: Any, wanted: int, chosen: Any) -> Any:
             near &= near - np.uint64(1)
             count += 1
     return count
-
-
-@kernel(inline=True)
-def _minima_of(bits: Any, stripes: int) -> Any:
-    """Deal numbers out to stripes in turn, and give the smallest of each stripe.
-
-    Few of the smallest numbers share a stripe, so these are nearly the smallest of all.
-    """
-    minima = bits[:stripes].copy()
-    for first in range(stripes, bits.shape[0], stripes):
-        for s in range(np.uint64(min(stripes, bits.shape[0] - first))):
-            minima[s] = min(minima[s], bits[np.uint64(first) + s])
-    return minima
-
-
-@kernel(inline=True)
-def _limit_of(bits: Any, wanted: int) -> Any:
-    """Limit that ``wanted`` estimates or a few more do not exceed; the largest of them if there are fewer.
-
-    Estimates are given as their bits. Numbers of at least zero have the same order as their bits, so that the range of
-    the bits can be halved.
-    """
-    stripes = _STRIPES_PER_WANTED * wanted
-    if _FEWEST_IN_STRIPE * stripes <= bits.shape[0]:
-        bits = _minima_of(bits, stripes)
-    count = np.uint64(bits.shape[0])
-    low, high = np.int32(_INFINITE_BITS - 1), np.int32(0)
-    for c in range(count):
-        low = min(low, bits[c])
-        high = max(high, bits[c] if bits[c] < _INFINITE_BITS else np.int32(0))
-    while low < high:
-        middle = np.int32((np.int64(low) + np.int64(high)) >> 1)
-        within = np.int32(0)
-        for c in range(count):
-            within = np.int32(within + np.int32(bits[c] <= middle))
-        enough = within >= wanted  # no branch: the CPU could not predict it
-        low, high = np.int32(low if enough else middle + 1), np.int32(middle if enough else high)
-        if enough and within <= wanted + (wanted >> 3) + 2:
-            break
-    return np.int32(high).view(np.float32)
 
 
 @kernel(inline=True, reassociate=True)
@@ -377,40 +331,3 @@ def _measure(X: Any, q: Any, points: Any, keys: Any) -> None:
         c = np.uint64(keys[i] & 0xFFFFFFFF)
         squared = np.float32(_distance(X, q, points, c))
         keys[i] = (np.int64(squared.view(np.int32)) << 32) | np.int64(c)
-
-
-@kernel(inline=True)
-def _sorted(keys: Any, memory: Any) -> Any:
-    """Sort different numbers: the place of each is how many are smaller, which whole vectors count.
-
-    Their upper halves are compared. Where two of these are equal, the numbers are sorted in another way.
-    """
-    use_wide_registers()
-    if len(keys) > _MOST_RANKED:
-        return _shell_sorted(keys)
-    _, upper, ordered = memory
-    for i in range(np.uint64(len(keys))):
-        upper[i], ordered[i] = np.int32(keys[i] >> 32), -1
-    for i in range(np.uint64(len(keys))):
-        place = np.int32(0)
-        for j in range(np.uint64(len(keys))):
-            place = np.int32(place + np.int32(upper[j] < upper[i]))
-        if ordered[np.uint64(place)] >= 0:
-            return _shell_sorted(keys)
-        ordered[np.uint64(place)] = keys[i]
-    return ordered[: len(keys)]
-
-
-@kernel(inner=True)
-def _shell_sorted(keys: Any) -> Any:
-    """Sort numbers in place by Shell's method, which compiles in a fraction of the time of NumPy's sort."""
-    gap = len(keys)
-    while gap > 1:
-        gap = max(1, 5 * gap // 11)
-        for i in range(gap, len(keys)):
-            key, place = keys[i], i
-            while place >= gap and keys[place - gap] > key:
-                keys[place] = keys[place - gap]
-                place -= gap
-            keys[place] = key
-    return keys

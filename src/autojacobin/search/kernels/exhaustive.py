@@ -25,8 +25,9 @@ from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, popcount, trailing_zeros, use_wide_registers
 from autojacobin.search.kernels import simd
-from autojacobin.search.kernels.list_scan import keep_nearest_slots, kth_smallest
+from autojacobin.search.kernels.list_scan import keep_nearest_slots
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, LOOK_UPS, look_up_halves
+from autojacobin.search.kernels.selection import kth_smallest
 from autojacobin.search.kernels.simd import VECTOR, WORD, WORDS, machine_has
 
 _BLOCKS_PER_SAMPLED = 16

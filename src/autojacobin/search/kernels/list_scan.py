@@ -4,9 +4,6 @@ The distances to the codes of its first lists are all written down (``lookup.py`
 than k of them is found by counting. From then on, only codes within the radius are written down. Whenever their memory
 is full, the k nearest stay and the radius shrinks; of equal distances, the lower positions stay. While a list is
 scanned, as many blocks of the next one are prefetched; these may be addresses beyond the end.
-
-The k-th smallest of some numbers is found by halving their range and counting, by whole vectors. For a few hundred
-numbers this is faster than moving them.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import numpy as np
 
 from autojacobin.core.compilation import kernel, popcount, trailing_zeros, use_wide_registers
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, count_sums, mark_row, measure_block
+from autojacobin.search.kernels.selection import count_up_to, kth_smallest
 
 # What correctness needs
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -198,7 +196,7 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
     """
     use_wide_registers()
     radius = kth_smallest(distances, count, k)
-    within, below = _count_up_to(distances, count, radius), _count_up_to(distances, count, np.int32(radius - 1))
+    within, below = count_up_to(distances, count, radius), count_up_to(distances, count, np.int32(radius - 1))
     last, room = np.int64(-1), k - below
     if within > k:
         ties, n_ties = np.empty(within - below + CODES_PER_BLOCK, dtype=np.int64), 0
@@ -221,38 +219,3 @@ def keep_nearest_slots(distances: Any, slots: Any, count: int, k: int, positions
             room -= place == last
         kept += np.uint64(stays)
     return radius
-
-
-@kernel(inner=True)
-def kth_smallest(values: Any, count: int, k: int) -> Any:
-    """The ``k``-th smallest of the first ``count`` values, none below 0: halve the range, and count by whole vectors.
-
-    The values after them are overwritten, up to a multiple of 64.
-    """
-    use_wide_registers()
-    low, high = values[0], values[0]
-    for i in range(count, (count + 63) & ~63):
-        values[i] = np.iinfo(values.dtype).max
-    for i in range(np.uint64(count)):
-        low, high = min(low, values[i]), max(high, values[i])
-    as_value = values.dtype.type
-    while low < high:
-        middle = as_value(low + ((high - low) >> 1))
-        within = _count_up_to(values, count, middle)
-        enough = within >= k  # no branch: the CPU could not predict it
-        low, high = as_value(low if enough else middle + 1), as_value(middle if enough else high)
-        if within == k:
-            break
-    largest = low
-    for i in range(np.uint64(count)):
-        largest = max(largest, values[i] if values[i] <= high else low)
-    return largest
-
-
-@kernel(inline=True)
-def _count_up_to(values: Any, count: int, limit: Any) -> Any:
-    """Count values up to ``limit``, in whole vectors; those after the first ``count`` are larger."""
-    within = np.int32(0)
-    for i in range((np.uint64(count) + np.uint64(63)) & ~np.uint64(63)):
-        within = np.int32(within + np.int32(values[i] <= limit))
-    return within

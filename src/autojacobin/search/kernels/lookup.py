@@ -15,7 +15,6 @@ Each code has an *offset*, a byte. A query adds the product of the offset and it
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,6 @@ _LARGEST_ENTRY = 127
 _ENTRIES = 16
 _BYTES = ir.VectorType(ir.IntType(8), CODES_PER_BLOCK)
 _WORDS = ir.VectorType(ir.IntType(16), CODES_PER_BLOCK // 2)
-_FLOATS = ir.VectorType(ir.FloatType(), 16 if machine_has("avx512f") else 4 if machine_has("neon") else 8)
-_ROWS_AT_ONCE = 8
 _ZERO, _ONE, _TWO, _THREE = np.float32(0), np.uint64(1), np.uint64(2), np.uint64(3)
 
 
@@ -220,51 +217,20 @@ def sum_weights(packed: Any, labels: Any, weights: Any, sums: Any) -> None:
         sums[row] = total
 
 
-@kernel
+@kernel(reassociate=True)
 def write_exact_weights(queries: Any, origin: Any, decoder: Any, weights: Any) -> None:
-    """Write 2 (q − origin)·c for each query q and each row c of the decoder."""
+    """Write 2 (q − origin)·c for each query q and each row c of the decoder, as floats."""
     use_wide_registers()
+    width = np.uint64(queries.shape[1])
     shifted = np.empty(queries.shape[1], dtype=np.float32)
     for q in range(queries.shape[0]):
-        for j in range(np.uint64(queries.shape[1])):
+        for j in range(width):
             shifted[j] = np.float32(2) * (queries[q, j] - origin[j])
-        for row in range(0, decoder.shape[0], _ROWS_AT_ONCE):
-            _multiply_rows(shifted, decoder, row, weights, q)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _multiply_rows(_typing_context: Any, shifted: Any, decoder: Any, row: Any, weights: Any, q: Any) -> Any:
-    """Write the products of a vector with some rows of the decoder, from ``row`` on.
-
-    Each product has one vector of sums, so that its order is always the same. The last row may be repeated.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        shifted, decoder, weights = (
-            context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 3)
-        )
-        n_rows, width = (builder.extract_value(decoder.shape, axis) for axis in (0, 1))
-        last = builder.sub(n_rows, WORD(1))
-        numbers = [builder.add(arguments[2], WORD(i)) for i in range(_ROWS_AT_ONCE)]
-        numbers = [builder.select(builder.icmp_signed("<", number, last), number, last) for number in numbers]
-        rows = [builder.gep(decoder.data, [builder.mul(number, width)]) for number in numbers]
-
-        def add(read: Any, flags: tuple[str, ...], start: Any, totals: list[Any]) -> list[Any]:
-            some = read(builder.gep(shifted.data, [start]))
-            products = [builder.fmul(some, read(builder.gep(row, [start])), flags=flags) for row in rows]
-            return [builder.fadd(*pair, flags=flags) for pair in zip(totals, products, strict=True)]
-
-        zeros = [ir.Constant(_FLOATS, [0.0] * _FLOATS.count)] * _ROWS_AT_ONCE
-        whole = partial(add, lambda pointer: simd.load(builder, pointer, _FLOATS, 4), ("contract",))
-        start, totals = simd.generate_loop(builder, WORD(0), width, _FLOATS.count, zeros, whole)
-        sums = [simd.horizontal_sum(builder, total, builder.fadd) for total in totals]
-        _, sums = simd.generate_loop(builder, start, width, 1, sums, partial(add, builder.load, ()))
-        first = builder.mul(arguments[4], builder.extract_value(weights.shape, 1))
-        for total, number in zip(sums, numbers, strict=True):
-            builder.store(total, builder.gep(weights.data, [builder.add(first, number)]))
-        return context.get_dummy_value()
-
-    return types.void(shifted, decoder, row, weights, q), generate
+        for row in range(decoder.shape[0]):
+            total = np.float32(0)
+            for j in range(width):
+                total += shifted[j] * decoder[row, j]
+            weights[q, row] = total
 
 
 @kernel

@@ -5,6 +5,9 @@ which gives the distance of the k-th nearest.
 
 *By heaps*, for real numbers. A pass without branches first takes the minimum of every so many values. The k-th smallest
 of these minima is a limit that at least k values do not exceed, and few more do not.
+
+*By halving* the range in which the k-th smallest is, and counting by whole vectors, for a few hundred numbers. This is
+faster than moving them. Keys to sort by are 64-bit numbers: the bits of a distance, and a number.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ import numpy.typing as npt
 
 from autojacobin.core.compilation import kernel, use_wide_registers
 
-_STRIPES_PER_WANTED = 4
+MOST_RANKED = 256  # keys; more are sorted faster in another way
+_STRIPES_PER_WANTED, _FEWEST_IN_STRIPE = 4, 2
 LAST_ID = 2**63 - 1
+_INFINITE_BITS = np.int32(0x7F800000)  # of float32
 _DIGIT_BITS, _POSITION_BITS = 11, 44
 _DIGIT = np.uint64(2**_DIGIT_BITS - 1)
 
@@ -171,3 +176,118 @@ def _replace_top(heap: Any, heap_ids: Any, q: int, size: int, value: Any, id: An
         heap[q, node], heap_ids[q, node] = heap[q, child], heap_ids[q, child]
         node = child
     heap[q, node], heap_ids[q, node] = value, id
+
+
+# By halving
+
+
+@kernel(inner=True)
+def kth_smallest(values: Any, count: int, k: int) -> Any:
+    """The ``k``-th smallest of the first ``count`` values, none below 0: halve the range, and count by whole vectors.
+
+    The values after them are overwritten, up to a multiple of 64.
+    """
+    use_wide_registers()
+    low, high = values[0], values[0]
+    for i in range(count, (count + 63) & ~63):
+        values[i] = np.iinfo(values.dtype).max
+    for i in range(np.uint64(count)):
+        low, high = min(low, values[i]), max(high, values[i])
+    as_value = values.dtype.type
+    while low < high:
+        middle = as_value(low + ((high - low) >> 1))
+        within = count_up_to(values, count, middle)
+        enough = within >= k  # no branch: the CPU could not predict it
+        low, high = as_value(low if enough else middle + 1), as_value(middle if enough else high)
+        if within == k:
+            break
+    largest = low
+    for i in range(np.uint64(count)):
+        largest = max(largest, values[i] if values[i] <= high else low)
+    return largest
+
+
+@kernel(inline=True)
+def count_up_to(values: Any, count: int, limit: Any) -> Any:
+    """Count values up to ``limit``, in whole vectors; those after the first ``count`` are larger."""
+    within = np.int32(0)
+    for i in range((np.uint64(count) + np.uint64(63)) & ~np.uint64(63)):
+        within = np.int32(within + np.int32(values[i] <= limit))
+    return within
+
+
+@kernel(inline=True)
+def _minima_of(bits: Any, stripes: int) -> Any:
+    """Deal numbers out to stripes in turn, and give the smallest of each stripe.
+
+    Few of the smallest numbers share a stripe, so these are nearly the smallest of all.
+    """
+    minima = bits[:stripes].copy()
+    for first in range(stripes, bits.shape[0], stripes):
+        for s in range(np.uint64(min(stripes, bits.shape[0] - first))):
+            minima[s] = min(minima[s], bits[np.uint64(first) + s])
+    return minima
+
+
+@kernel(inline=True)
+def limit_of(bits: Any, wanted: int) -> Any:
+    """Limit that ``wanted`` estimates or a few more do not exceed; the largest of them if there are fewer.
+
+    Estimates are given as their bits. Numbers of at least zero have the same order as their bits, so that the range of
+    the bits can be halved.
+    """
+    stripes = _STRIPES_PER_WANTED * wanted
+    if _FEWEST_IN_STRIPE * stripes <= bits.shape[0]:
+        bits = _minima_of(bits, stripes)
+    count = np.uint64(bits.shape[0])
+    low, high = np.int32(_INFINITE_BITS - 1), np.int32(0)
+    for c in range(count):
+        low = min(low, bits[c])
+        high = max(high, bits[c] if bits[c] < _INFINITE_BITS else np.int32(0))
+    while low < high:
+        middle = np.int32((np.int64(low) + np.int64(high)) >> 1)
+        within = np.int32(0)
+        for c in range(count):
+            within = np.int32(within + np.int32(bits[c] <= middle))
+        enough = within >= wanted  # no branch: the CPU could not predict it
+        low, high = np.int32(low if enough else middle + 1), np.int32(middle if enough else high)
+        if enough and within <= wanted + (wanted >> 3) + 2:
+            break
+    return np.int32(high).view(np.float32)
+
+
+@kernel(inline=True)
+def sort_keys(keys: Any, upper: Any, ordered: Any) -> Any:
+    """Sort different keys: the place of each is how many are smaller, which whole vectors count.
+
+    Their upper halves are compared. Where two of these are equal, the keys are sorted in another way. ``upper`` and
+    ``ordered`` are memory for int32 and int64.
+    """
+    use_wide_registers()
+    if len(keys) > MOST_RANKED:
+        return _shell_sorted(keys)
+    for i in range(np.uint64(len(keys))):
+        upper[i], ordered[i] = np.int32(keys[i] >> 32), -1
+    for i in range(np.uint64(len(keys))):
+        place = np.int32(0)
+        for j in range(np.uint64(len(keys))):
+            place = np.int32(place + np.int32(upper[j] < upper[i]))
+        if ordered[np.uint64(place)] >= 0:
+            return _shell_sorted(keys)
+        ordered[np.uint64(place)] = keys[i]
+    return ordered[: len(keys)]
+
+
+@kernel(inner=True)
+def _shell_sorted(keys: Any) -> Any:
+    """Sort numbers in place by Shell's method, which compiles in a fraction of the time of NumPy's sort."""
+    gap = len(keys)
+    while gap > 1:
+        gap = max(1, 5 * gap // 11)
+        for i in range(gap, len(keys)):
+            key, place = keys[i], i
+            while place >= gap and keys[place - gap] > key:
+                keys[place] = keys[place - gap]
+                place -= gap
+            keys[place] = key
+    return keys
