@@ -86,7 +86,7 @@ def nearest_centres(
     units, squares = np.empty(at_once), np.empty(at_once)
     shifted = np.empty(X.shape[1], dtype=np.float32)
     n_keys = norms.shape[0]  # at most; kth_smallest writes up to a multiple of 64
-    memory = np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), np.empty(MOST_RANKED, np.int64)
+    keys, upper, ranked = np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), np.empty(MOST_RANKED, np.int64)
     for first in range(0, n, at_once):
         some = min(at_once, n - first)
         for i in range(np.uint64(some)):
@@ -114,12 +114,14 @@ def nearest_centres(
             near = estimates[: CENTRES_PER_GROUP * n_looked_at]
             error = 2 * math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
             if rule.shape[0] > 0:
-                ordered = _worth_scanning(X, q, points, near, error, rule, shares, wanted, looked_at, members, memory)
+                ordered = _worth_scanning(
+                    X, q, points, near, error, rule, shares, wanted, looked_at, members, keys, upper, ranked
+                )
             else:
                 limit = limit_of(near.view(np.int32), wanted) + np.float32(_DEVIATIONS * error)
-                keys = _estimated(near, min(limit, _LARGEST), looked_at, members, memory[0])
-                _measure(X, q, points, keys)
-                ordered = sort_keys(keys, *memory[1:])
+                found = _estimated(near, min(limit, _LARGEST), looked_at, members, keys)
+                _measure(X, q, points, found)
+                ordered = sort_keys(found, upper, ranked)
             count = min(len(ordered), wanted)
             for place in range(np.uint64(count)):
                 labels[q, place] = np.int32(ordered[place] & 0xFFFFFFFF)
@@ -131,7 +133,7 @@ def nearest_centres(
 @kernel(inline=True)
 def _worth_scanning(
     X: Any, q: Any, points: Any, estimates: Any, error: float, rule: Any, shares: Any, most: int, looked_at: Any,
-    members: Any, memory: Any,
+    members: Any, memory: Any, upper: Any, ranked: Any,
 ) -> Any:  # fmt: skip
     """The lists that a query scans by the rule, as keys in the order of estimated distances.
 
@@ -140,29 +142,29 @@ def _worth_scanning(
     """
     filtered = shares.shape[0] > 0
     enough = max(most, _FAR_RANK + 1) if filtered else _FAR_RANK + 1  # with a filter, all are needed to choose a level
-    keys, level = _estimated(estimates, limit_of(estimates.view(np.int32), enough), looked_at, members, memory[0]), 0
+    keys, level = _estimated(estimates, limit_of(estimates.view(np.int32), enough), looked_at, members, memory), 0
     if len(keys) == 0:
         return keys
-    distances, nearest = memory[1], keys[0]
+    nearest = keys[0]
     for i in range(np.uint64(len(keys))):
-        distances[i], nearest = np.int32(keys[i] >> 32), min(nearest, keys[i])
+        upper[i], nearest = np.int32(keys[i] >> 32), min(nearest, keys[i])
     rank = min(_FAR_RANK, len(keys) - 1)
-    far = np.int32(kth_smallest(distances, len(keys), rank + 1)).view(np.float32)
+    far = np.int32(kth_smallest(upper, len(keys), rank + 1)).view(np.float32)
     scale = _scale_of_gaps(_distance(X, q, points, np.uint64(nearest & 0xFFFFFFFF)), far)
     if filtered:
-        ordered = sort_keys(keys, *memory[1:])[:enough]
+        ordered = sort_keys(keys, upper, ranked)[:enough]
         level = _level_of(ordered, scale, rule, shares)
     else:
         row, log_far = rule[0], scale[1] + scale[2]
         room = _expected(log_far, rank, scale, row) - row[4]
         if room < 0:
-            reach = _reach_of(scale[1], log_far, scale, row, distances[: len(keys)].view(np.float32))
+            reach = _reach_of(scale[1], log_far, scale, row, upper[: len(keys)].view(np.float32))
             keys = _up_to(keys, max(reach, _distance_of(nearest)))
         elif len(keys) > _FAR_RANK:
             farthest = log_far + (min(room / -row[1], 80.0) if row[1] < 0 else 80.0)
             reach = _reach_of(log_far, farthest, scale, row, estimates)
-            keys = _estimated(estimates, reach, looked_at, members, memory[0])
-        ordered = sort_keys(keys, *memory[1:])
+            keys = _estimated(estimates, reach, looked_at, members, memory)
+        ordered = sort_keys(keys, upper, ranked)
     _measure(X, q, points, ordered if error > _LARGEST_ERROR * far else ordered[:1])
     low = high = min(len(ordered), most)
     if level >= 0:  # if no level expects enough, all are scanned

@@ -233,7 +233,7 @@ def write_exact_weights(queries: Any, origin: Any, decoder: Any, weights: Any) -
             weights[q, row] = total
 
 
-@kernel
+@kernel(reassociate=True)
 def make_tables(
     weights: Any, constants: Any, probes: Any, low: float, step: float, tables: Any, factors: Any, starts: Any,
     units: Any, smallest: Any,
