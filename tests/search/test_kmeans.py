@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autojacobin.errors import DataError
 from autojacobin.search import centres as centres_module
 from autojacobin.search.centres import Centres
-from autojacobin.search.kernels import byte_products
+from autojacobin.search.kernels import byte_products, simd
 from autojacobin.search.kernels.coarse_quantiser import cells_to_look_at
 from autojacobin.search.kmeans import kmeans
 from tests.hashers.methods import digits
@@ -149,12 +149,13 @@ def test_equal_centres_and_queries_at_their_mean_are_found():
     assert not squared.any()
 
 
-@pytest.mark.parametrize("feature", ["avx512vnni", "dotprod", "none"])
+@pytest.mark.parametrize("feature", ["avx512vnni", "avx512bw", "avx2", "dotprod", "none"])
 @pytest.mark.parametrize("multiply", ["multiply_one", "multiply_some"])
 def test_products_of_bytes_equal_those_of_numbers(feature, multiply, monkeypatch):
     if feature != "none" and not byte_products.machine_has(feature):
         pytest.skip(f"this machine has no {feature}")
-    monkeypatch.setattr(byte_products, "machine_has", lambda name: name == feature)
+    for module in (byte_products, simd):
+        monkeypatch.setattr(module, "machine_has", lambda name: name == feature)
     monkeypatch.setattr(byte_products, "_SHIFTED", feature != "dotprod")
     function = getattr(byte_products, multiply)
 

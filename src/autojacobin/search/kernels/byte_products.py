@@ -25,6 +25,7 @@ from autojacobin.search.kernels.simd import (
     load,
     machine_has,
     shuffle,
+    sums_of_pairs,
 )
 
 # What tunes the products
@@ -136,32 +137,12 @@ def _add_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
             )
             parts.append(call(builder, _DOT, some.type, some, one, other))
         return join(builder, parts)
-    if machine_has("avx2"):
-        return builder.add(total, _add_pairs(builder, unsigned, signed))
-    for first in range(_BYTES_PER_LANE):
-        one, other = (shuffle(builder, numbers, range(first, 64, _BYTES_PER_LANE)) for numbers in (unsigned, signed))
-        total = builder.add(total, builder.mul(builder.zext(one, _INT32S), builder.sext(other, _INT32S)))
-    return total
-
-
-def _add_pairs(builder: Any, unsigned: Any, signed: Any) -> Any:
-    """The sums of four products each, by instructions that add two products of 16-bit numbers."""
-    words = ir.VectorType(ir.IntType(16), 2 * _LANES)
-    eight = ir.Constant(words, [8] * words.count)
+    words = ir.VectorType(ir.IntType(16), 2 * _LANES)  # with an even and an odd byte each
+    eight, low = (ir.Constant(words, [number] * words.count) for number in (8, 255))
     whole, others = (builder.bitcast(numbers, words) for numbers in (unsigned, signed))
-    even = builder.and_(whole, ir.Constant(words, [255] * words.count)), builder.ashr(builder.shl(others, eight), eight)
-    odd = builder.lshr(whole, eight), builder.ashr(others, eight)
-    return builder.add(*(_sum_of_pairs(builder, *pair) for pair in (even, odd)))
-
-
-def _sum_of_pairs(builder: Any, one: Any, other: Any) -> Any:
-    if machine_has("avx512bw"):
-        return call(builder, "llvm.x86.avx512.pmaddw.d.512", _INT32S, one, other)
-    parts = []
-    for first in (0, _LANES):
-        halves = (shuffle(builder, words, range(first, first + _LANES)) for words in (one, other))
-        parts.append(call(builder, "llvm.x86.avx2.pmadd.wd", ir.VectorType(INT32, _LANES // 2), *halves))
-    return join(builder, parts)
+    even = sums_of_pairs(builder, builder.and_(whole, low), builder.ashr(builder.shl(others, eight), eight))
+    odd = sums_of_pairs(builder, builder.lshr(whole, eight), builder.ashr(others, eight))
+    return builder.add(total, builder.add(even, odd))
 
 
 @kernel(inline=True, reassociate=True)

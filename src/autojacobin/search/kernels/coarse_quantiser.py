@@ -49,7 +49,7 @@ _HALVINGS = 5  # of the range in which the last of the lists is
 _LARGEST_ERROR = 0.02  # of estimates, as a share of the squared distance of the far rank; else distances are measured
 
 # What correctness needs: what knowledge was learned with
-_FAR_RANK = 64  # up to it, lists are ordered at first, if a rule decides how many are scanned
+_FAR_RANK = 64  # of the list whose distance d_64 the rule compares with
 _SMALLEST_SHARE = 1e-6  # of the squared distance of that rank
 _TINY = 1e-37
 _LARGEST = np.finfo(np.float32).max

@@ -110,14 +110,11 @@ def _l2_uint8(typing_context: Any, queries: Any, q: Any, vectors: Any, row: Any)
 
 def _sums_of_pairs(builder: Any, numbers: Any) -> Any:
     """Squares of 16-bit numbers, added two by two."""
-    if machine_has("avx512bw"):
-        return simd.call(builder, "llvm.x86.avx512.pmaddw.d.512", _INT32S, numbers, numbers)
-    half = _INT32S.count
-    if machine_has("neon"):  # which multiplies the halves of a register
-        parts = [range(half), range(half, 2 * half)]
-    else:  # LLVM finds an instruction for neighbours
-        parts = [range(0, 2 * half, 2), range(1, 2 * half, 2)]
-    wide = [builder.sext(simd.shuffle(builder, numbers, part), _INT32S) for part in parts]
+    if not machine_has("neon"):
+        return simd.sums_of_pairs(builder, numbers, numbers)
+    half = _INT32S.count  # NEON multiplies the halves of a register
+    parts = (simd.shuffle(builder, numbers, range(first, first + half)) for first in (0, half))
+    wide = [builder.sext(part, _INT32S) for part in parts]
     return builder.add(*(builder.mul(part, part) for part in wide))
 
 

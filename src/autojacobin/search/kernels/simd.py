@@ -131,6 +131,21 @@ def generate_loop(
     return current, running
 
 
+def sums_of_pairs(builder: Any, one: Any, other: Any) -> Any:
+    """Products of 32 signed 16-bit numbers, of which neighbours are added: 16 sums of 32 bits."""
+    sums = ir.VectorType(INT32, 16)
+    if machine_has("avx512bw"):  # LLVM does not always find these instructions by itself
+        return call(builder, "llvm.x86.avx512.pmaddw.d.512", sums, one, other)
+    if machine_has("avx2"):
+        halves = ([shuffle(builder, words, range(first, first + 16)) for words in (one, other)] for first in (0, 16))
+        kind = ir.VectorType(INT32, 8)
+        return join(builder, [call(builder, "llvm.x86.avx2.pmadd.wd", kind, *half) for half in halves])
+    parts = [
+        [builder.sext(shuffle(builder, words, range(first, 32, 2)), sums) for words in (one, other)] for first in (0, 1)
+    ]
+    return builder.add(*(builder.mul(*part) for part in parts))
+
+
 def horizontal_sum(builder: Any, vector: Any, add: Callable[[Any, Any], Any]) -> Any:
     """Add up the elements of a vector: its two halves, then the halves of the result, down to one number."""
     while vector.type.count > 1:
