@@ -97,7 +97,7 @@ def _search_lists(
     found = in_lists.search(queries, k, candidates, probing, asked, here, unlike)
     if wider is not None and here is None:
         return search_wider(state, queries, distance, found, wider)
-    if len(rows := np.flatnonzero(unlike)):
+    if len(rows := unlike.nonzero()[0]):  # np.flatnonzero takes 3 µs
         found.distances[rows], found.numbers[rows] = search_vectors(state, queries[rows], k)
     return found
 
