@@ -272,11 +272,14 @@ def test_the_golden_index_with_lists_stays_readable():
         index.verify()
         assert np.array_equal(index.codes(index.ids).packed, expected["lists_codes"])
         distances, ids = index.search(expected["queries"], 10, probes="all", rerank=False)
-        decoded = np.array([index.hasher.decode(index.codes(row)) for row in ids], dtype=np.float64)
-        exact = np.square(decoded - expected["queries"][:, np.newaxis]).sum(axis=2)
-        for reference in (exact, expected["lists_distances"]):  # whose standard deviations are 21
-            assert np.sqrt(np.square(distances - reference).mean()) < 1.5
-        assert np.mean(ids == expected["lists_ids"]) > 0.6  # many are equally far
+        decoded = index.hasher.decode(index.codes(index.ids)).astype(np.float64)
+        exact = np.square(decoded - expected["queries"][:, np.newaxis]).sum(axis=2)  # their standard deviation is 148
+        of_found = np.array([row[np.searchsorted(index.ids, some)] for row, some in zip(exact, ids, strict=True)])
+        assert (of_found <= np.sort(exact, axis=1)[:, 9:10] + 2).all()
+        assert np.sqrt(np.square(distances - of_found).mean()) < 1.5
+        assert np.sqrt(np.square(distances - expected["lists_distances"]).mean()) < 1
+        in_both = [np.isin(some, others) for some, others in zip(ids, expected["lists_ids"], strict=True)]
+        assert np.mean(in_both) > 0.8  # many are about equally far
 
 
 def test_the_golden_index_with_names_a_payload_and_knowledge_stays_readable(monkeypatch):
