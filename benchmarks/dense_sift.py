@@ -22,6 +22,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from autojacobin.core import parallel
 from autojacobin.core.files import whole_folder
 from autojacobin.datasets import write_vectors
 from autojacobin.datasets.descriptors import read_picture
@@ -80,16 +81,16 @@ def distinct(vectors: Any) -> Any:
 
 def make_part(name: str, photographs: list[Path], wanted: int, step: int, rng: np.random.Generator) -> Any:
     """``wanted`` descriptors in random order, from every photograph the same share of its places."""
-    counts = [len(places(read_grey(path), step)) for path in photographs]
-    share = min(1.0, 1.05 * wanted / sum(counts))  # a few will be equal
-    described = []
-    for number, path in enumerate(photographs, 1):
-        grey = read_grey(path)
-        grid = places(grey, step)
-        described.append(describe(grey, grid[rng.permutation(len(grid))[: math.ceil(share * len(grid))]]))
-        print(f"\r{name}: photograph {number} of {len(photographs)}", end="", flush=True)
+    grids = parallel.run_tasks(lambda path: places(read_grey(path), step), [(path,) for path in photographs])
+    share = min(1.0, 1.05 * wanted / sum(map(len, grids)))  # a few will be equal
+    chosen = [grid[rng.permutation(len(grid))[: math.ceil(share * len(grid))]] for grid in grids]
+    tasks = list(zip(photographs, chosen, strict=True))
+    described = parallel.run_tasks(lambda path, some: describe(read_grey(path), some), tasks)
     vectors = distinct(np.concatenate(described))
-    print(f"\r{name}: {len(photographs)} photographs, {sum(counts):,} places, {len(vectors):,} different descriptors")
+    total = sum(map(len, grids))
+    print(
+        f"{name}: {len(photographs)} photographs, {total:,} places, {len(vectors):,} different descriptors", flush=True
+    )
     if len(vectors) < wanted:
         raise SystemExit(
             f"the photographs of {name} give {len(vectors):,} descriptors, expected {wanted:,}; add photographs, or "

@@ -26,7 +26,7 @@ def use(runner, monkeypatch):
         return gpu_arrays()
     if runner == "compiled" and shutil.which("g++") is None:
         pytest.skip("no C++ compiler")
-    monkeypatch.setattr(gpu, "_launch", with_numpy if runner == "numpy" else compiled)
+    monkeypatch.setattr(gpu, "launch", with_numpy if runner == "numpy" else compiled)
     monkeypatch.setattr(gpu, "_MOST_THREADS", 64)  # which take turns on a CPU
     return np
 
@@ -117,7 +117,7 @@ def use_fake_cupy(monkeypatch):
     fake = FakeCuPy()
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(
-        gpu, "_launch", lambda *arguments: with_numpy(*arguments[:4], tuple(map(_plain, arguments[4])), *arguments[5:])
+        gpu, "launch", lambda *arguments: with_numpy(*arguments[:4], tuple(map(_plain, arguments[4])), *arguments[5:])
     )
     return fake
 
@@ -190,6 +190,18 @@ def _nearest_vectors(vectors, width, queries, hits, counts, capacity, k, squared
             squared[query], positions[query] = found[order], chosen[order]
 
 
+def _first_centres(scores, norms, n_rows, n, found):
+    assert scores.shape == (n_rows, n)
+    found[:] = (scores + norms).argmin(axis=1)
+
+
+def _second_centres(scores, norms, along, shifts, first, n_rows, n, found):
+    assert scores.shape == along.shape == (n_rows, n)
+    costs = scores + norms + np.square(shifts[:, np.newaxis] - along)
+    costs[np.arange(n_rows), first] = np.inf
+    found[:] = costs.argmin(axis=1)
+
+
 def _store(out, rows):
     out[:] = rows
 
@@ -200,6 +212,8 @@ KERNELS = {
     "weighted_all": lambda *arguments: _store(arguments[-1], _weighted(*arguments[:5])),
     "weighted_hits": lambda *arguments: _append(_weighted(*arguments[:5]), 0, *arguments[5:]),
     "product_hits": lambda products, halves, n, first, *rest: _append(_ordered(halves - products), first, *rest),
+    "first_centres": _first_centres,
+    "second_centres": _second_centres,
     "ranked": lambda rows, n, rank, n_bits, out: _store(out, np.sort(rows, axis=1)[:, rank - 1]),
     "weigh": _weigh,
     "lowest_hits": _lowest,

@@ -150,7 +150,7 @@ def test_any_number_of_neighbours_is_found(runner, n, k, n_bits, dims, seed):
         pytest.skip("a property of the steps, which NumPy runs fastest")
     base, queries = clustered_codes(n, n_bits, seed, dims), clustered_codes(2, n_bits, seed + 1, dims)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu, "_launch", with_numpy)
+        patch.setattr(gpu, "launch", with_numpy)
         found = gpu.DeviceCodes(base).nearest(gpu.DeviceQueries.of_codes(queries), k)
     check(found, hamming(queries, base), min(k, n))
 
@@ -210,3 +210,21 @@ def test_candidates_of_codes_are_ordered_by_their_distance(xp, monkeypatch, n_qu
         assert np.allclose(found[0], to_host(expected[0]), rtol=1e-12)
         if turn == 2:  # a recording of a first turn that found nothing, so that all get a second turn
             monkeypatch.setattr(search, "_first_turn", lambda *_: np.full((2, n_queries, 7), -1).view(np.float64))
+
+
+@pytest.mark.parametrize("n_centres", [2, 31, 150])
+def test_the_lists_of_vectors_have_the_smallest_costs(xp, n_centres):
+    n, rng = 37, np.random.default_rng(7)
+    scores, along = rng.integers(-50, 50, (2, n, n_centres)).astype(np.float32)  # with equal costs
+    norms, shifts = (rng.integers(0, 9, size).astype(np.float32) for size in (n_centres, n))
+    found = xp.empty((2, n), dtype=np.int32)
+    scores_here, norms_here, along_here, shifts_here = map(xp.asarray, (scores, norms, along, shifts))
+    sizes = np.uint32(n), np.uint32(n_centres)
+    gpu.launch("first_centres", (), (5,), 256, (scores_here, norms_here, *sizes, found[0]))
+    arguments = scores_here, norms_here, along_here, shifts_here, found[0]
+    gpu.launch("second_centres", (), (5,), 256, (*arguments, *sizes, found[1]))
+    for row, (first, second) in enumerate(to_host(found).T):
+        costs = [scores[row, i] + norms[i] for i in range(n_centres)]
+        assert first == costs.index(min(costs))
+        costs = [np.inf if i == first else costs[i] + (shifts[row] - along[row, i]) ** 2 for i in range(n_centres)]
+        assert second == costs.index(min(costs))

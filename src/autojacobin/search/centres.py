@@ -8,7 +8,6 @@ cores, so neither do the results.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +19,7 @@ from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
+from autojacobin.search import gpu
 from autojacobin.search.kernels.byte_products import CENTRES_PER_GROUP, STEPS_AT_ONCE, write_groups
 from autojacobin.search.kernels.clustering import choose_first_and_second, nearest_column
 from autojacobin.search.kernels.coarse_quantiser import FEWEST_IN_CELLS, cells_to_look_at, nearest_centres
@@ -27,6 +27,7 @@ from autojacobin.search.kernels.simd import empty_aligned
 
 _PRODUCTS_PER_BLOCK = 2**21
 _PRODUCTS_ON_GPU = 2**26
+_GPU_THREADS, _ROWS_PER_GPU_BLOCK = 256, 8  # a warp for each row
 _FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
 _BLOCKS_PER_TASK = 8
 _TURNS_PER_SPLIT = 8
@@ -102,14 +103,12 @@ class Centres:
         are where ``X`` is.
         """
         vectors = self._as_vectors(X)
-        labels = namespace(X).empty(len(vectors), dtype=np.int32)
         if device != "cpu" or namespace(X) is not np:
-            for rows, _, scores in self._on_gpu(vectors):
-                nearest = scores.argmin(axis=1)
-                labels[rows] = to_host(nearest) if namespace(X) is np else nearest
-            return labels
+            (found,) = self._nearest_on_gpu(vectors, 1)
+            return to_host(found) if namespace(X) is np else found
         per_block = min(max(_PRODUCTS_PER_BLOCK // len(self), _FEWEST_ROWS), _MOST_ROWS)
         per_task = _BLOCKS_PER_TASK * per_block
+        labels = np.empty(len(vectors), dtype=np.int32)
 
         def work(start: int) -> None:
             end = min(start + per_task, len(vectors))
@@ -124,14 +123,21 @@ class Centres:
             run_tasks(work, [(start,) for start in range(0, len(vectors), per_task)])
         return labels
 
-    def _on_gpu(self, X: Any) -> Iterator[tuple[slice, Any, Any]]:
-        """Blocks of rows of ``X`` on a GPU: which they are, x less the origin, and ‖c‖² − 2 x·c for all centres."""
-        columns, norms, origin = (on_device(part, "cuda") for part in (-2 * self._shifted.T, self._norms, self.origin))
+    def _nearest_on_gpu(self, X: Any, n: int) -> Any:
+        """The nearest centre of each row of ``X``, and a second one of all centres if ``n`` is 2, as rows."""
+        points, norms, origin = (on_device(part, "cuda") for part in (self._shifted, self._norms, self.origin))
+        xp = namespace(points)
+        found, columns, size = xp.empty((n, len(X)), dtype=np.int32), -2 * points.T, np.uint32(len(self))
         for rows in slices(len(X), max(1, _PRODUCTS_ON_GPU // len(self))):
             block = on_device(X[rows], "cuda").astype(np.float32) - origin
-            scores = block @ columns
-            scores += norms
-            yield rows, block, scores
+            scores, n_rows, grid = block @ columns, np.uint32(len(block)), (-(-len(block) // _ROWS_PER_GPU_BLOCK),)
+            gpu.launch("first_centres", (), grid, _GPU_THREADS, (scores, norms, n_rows, size, found[0, rows]))
+            if n == 2:
+                left = block - points[found[0, rows]]
+                left /= xp.maximum(xp.sqrt((left**2).sum(axis=1)), _TINY)[:, None]
+                arguments = scores, norms, left @ points.T, (left * block).sum(axis=1), found[0, rows]
+                gpu.launch("second_centres", (), grid, _GPU_THREADS, (*arguments, n_rows, size, found[1, rows]))
+        return found
 
     def nearest(
         self, X: npt.NDArray[Any], n: int, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True
@@ -177,10 +183,10 @@ class Centres:
         """Give the numbers of the nearest centre of each row of ``X``, and of a second one.
 
         Of some near centres c, the second has the smallest ‖x − c‖² + (component of x − c along r)², where r is what is
-        left beside the first centre: it is near, and what is left points elsewhere.
+        left beside the first centre: it is near, and what is left points elsewhere. A GPU looks at all centres.
         """
         if namespace(X) is not np:
-            return self._first_and_second_on_gpu(X)
+            return tuple(self._nearest_on_gpu(X, 2))
         first, second = np.empty((2, len(X)), dtype=np.int32)
         floats = np.require(X, np.float32, ("C", "W"))
         self.arrays()  # made once, before threads need them
@@ -190,21 +196,6 @@ class Centres:
             choose_first_and_second(floats[rows], self.points, numbers, first[rows], second[rows])
 
         run_tasks(work, [(rows,) for rows in slices(len(X), _ROWS_PER_TASK)])
-        return first, second
-
-    def _first_and_second_on_gpu(self, X: Any) -> tuple[Any, Any]:
-        """The same, but the second is chosen of all centres."""
-        xp, points = namespace(X), on_device(self._shifted, "cuda")
-        first, second = xp.empty((2, len(X)), dtype=np.int32)
-        for rows, block, scores in self._on_gpu(X):
-            nearest = scores.argmin(axis=1)
-            left = block - points[nearest]
-            left /= xp.maximum(xp.sqrt((left**2).sum(axis=1)), _TINY)[:, None]
-            along = (left * block).sum(axis=1)[:, None] - left @ points.T
-            along *= along
-            scores += along
-            scores[xp.arange(len(nearest)), nearest] = np.inf
-            first[rows], second[rows] = nearest, scores.argmin(axis=1)
         return first, second
 
     def _as_vectors(self, X: Any) -> npt.NDArray[Any]:

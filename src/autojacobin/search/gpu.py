@@ -133,7 +133,7 @@ class DeviceProjection:
         words = -(-n_bits // 32)
         fragments = xp.empty((-(-n // 16), words, 2, 8, 4, 2, 2, 2), dtype=xp.float16)
         starts, scales, constants = xp.empty(n, dtype=xp.float32), xp.empty(n), xp.empty(n)
-        _launch(
+        launch(
             "weigh", (f"-DWORDS={words}",), (16 * len(fragments),), _THREADS,
             (vectors, np.int32(n), np.int32(width), self._columns, np.int32(self._columns.shape[1]), self._start,
              self._shift, *self._numbers, fragments, starts, scales, constants), 8 * (width + n_bits),
@@ -199,7 +199,7 @@ class DeviceCodes:
             keys = xp.ascontiguousarray(xp.sort(hits, axis=1)[:, :k])
             return keys, xp.where((counts < k) | (counts > sampling.capacity), 0, k).astype(xp.uint32)
         keys, found = xp.empty((len(queries), k), dtype=xp.uint64), xp.empty(len(queries), dtype=xp.uint32)
-        _launch(
+        launch(
             "lowest_hits", (), (len(queries),), min(_MOST_THREADS, sampling.capacity // 8),
             (hits, counts, np.uint32(sampling.capacity), np.uint32(k), keys, found), 8 * sampling.capacity,
         )  # fmt: skip
@@ -225,7 +225,7 @@ class DeviceCodes:
             asked = queries.fragments, queries.starts
         grid = (-(-self.n // per_block), -(-n_queries // rows))
         arguments = (self._bytes, np.uint32(self.n), *asked, np.int32(n_queries), *results)
-        _launch(name, (f"-DWORDS={words}",), grid, _THREADS, arguments)
+        launch(name, (f"-DWORDS={words}",), grid, _THREADS, arguments)
 
     def _taken(self, positions: Any) -> DeviceCodes:
         part = object.__new__(DeviceCodes)
@@ -285,7 +285,7 @@ class DeviceVectors:
             grid = (min(64, -(-n // _THREADS)), len(queries))
             room = np.uint32(sampling.capacity)
             near = (products, self._halves[rows], np.uint32(n), np.uint32(rows.start), bounds, counts, hits, room)
-            _launch("product_hits", (), grid, _THREADS, near)
+            launch("product_hits", (), grid, _THREADS, near)
         squared, positions = _parts(self._sorted(queries, hits, counts, k))
         farthest = (squared[:, -1] - norms) / 2 + error
         # what float32 rounds the limit by is less than half the error, which is relative to the norms
@@ -315,7 +315,7 @@ class DeviceVectors:
         """Squared distances of the ``k`` nearest hits, and positions in the same bytes: -1 for too few or too many."""
         both, capacity = namespace(self.vectors).empty((2, len(queries), k)), hits.shape[1]
         numbers = np.uint32(capacity), np.uint32(k)
-        _launch(
+        launch(
             "nearest_vectors", (f"-DVECTOR={_TYPES[self.vectors.dtype.name]}",), (len(queries),), _THREADS,
             (self.vectors, np.int32(self.width), queries, hits, counts, *numbers, *_parts(both)),
             12 << (capacity - 1).bit_length(),
@@ -441,7 +441,7 @@ def _lowest_of_rows(rows: Any, k: int) -> Any:
 def _ranked(rows: Any, rank: int, n_bits: int) -> Any:
     """Give the number with a rank, from 1 on, in each row of uint32 with numbers of ``n_bits`` bits."""
     out = namespace(rows).empty(len(rows), dtype=np.uint32)
-    _launch("ranked", (), (len(rows),), _MOST_THREADS, (rows, np.uint32(rows.shape[1]), np.uint32(rank),
+    launch("ranked", (), (len(rows),), _MOST_THREADS, (rows, np.uint32(rows.shape[1]), np.uint32(rank),
                                                        np.int32(n_bits), out))  # fmt: skip
     return out
 
@@ -503,7 +503,7 @@ def _joined(xp: Any, parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
     return xp.concatenate([part[0] for part in parts]), xp.concatenate([part[1] for part in parts])
 
 
-def _launch(
+def launch(
     name: str, options: tuple[str, ...], grid: tuple[int, ...], threads: int, arguments: Any, shared: int = 0
 ) -> None:
     """Run a kernel of ``kernels/gpu.cu``, compiled with some options, on the current GPU."""
@@ -519,7 +519,7 @@ def _kernel(name: str, options: tuple[str, ...], device: int) -> Any:
     """A kernel, compiled with some options. CuPy keeps what it compiled, also on the disk."""
     cupy: Any = sys.modules["cupy"]
     capability = int(cupy.cuda.Device(device).compute_capability)
-    if capability < 80:
+    if capability < 80 and options:  # every search runs a kernel with options
         raise DataError(
             f"a search on a GPU needs compute capability 8.0, got {capability / 10:.1f}; use device='cpu' instead"
         )

@@ -289,6 +289,38 @@ extern "C" __global__ void product_hits(
     }
 }
 
+// The list of each vector: the centre with the smallest norm + score. For a second list: another centre with the
+// smallest norm + score + (shift − along)². A warp for each row.
+
+template <bool SECOND>
+__device__ inline void least_centre(
+    const float* scores, const float* norms, const float* along, const float* shifts, const int* first,
+    u32 n_rows, u32 n, int* found)
+{
+    u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (row >= n_rows) return;
+    u64 least = ~0ull << 32, start = (u64)row * n;
+    #pragma unroll 4
+    for (u32 i = threadIdx.x % 32; i < n; i += 32) {
+        float part = SECOND ? shifts[row] - along[start + i] : 0.0f, cost = scores[start + i] + norms[i] + part * part;
+        if (!SECOND || i != first[row]) least = min(least, (u64)ordered(cost) << 32 | i);
+    }
+    for (int other = 16; other > 0; other /= 2) least = min(least, __shfl_xor_sync(0xffffffffu, least, other));
+    if (threadIdx.x % 32 == 0) found[row] = (int)(u32)least;
+}
+
+extern "C" __global__ void first_centres(const float* scores, const float* norms, u32 n_rows, u32 n, int* found)
+{
+    least_centre<false>(scores, norms, nullptr, nullptr, nullptr, n_rows, n, found);
+}
+
+extern "C" __global__ void second_centres(
+    const float* scores, const float* norms, const float* along, const float* shifts, const int* first,
+    u32 n_rows, u32 n, int* found)
+{
+    least_centre<true>(scores, norms, along, shifts, first, n_rows, n, found);
+}
+
 // The number with a given rank, from 1 on, in each row: the largest number that fewer than ``rank`` are below.
 
 extern "C" __global__ void ranked(const u32* rows, u32 n, u32 rank, int n_bits, u32* out)
