@@ -12,6 +12,7 @@ from autojacobin import LSH, BinaryAutoencoder, DataError, Index, PartitionedAut
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.execution import search_codes, search_wider
 from autojacobin.search.kernels.segment_search import mark_unlike
+from autojacobin.search.probing import Probing
 
 K = 5
 
@@ -121,13 +122,14 @@ def test_wider_searches_in_one_call_give_what_searches_one_after_the_other_give(
     queries = np.concatenate([one, (one + two) / 2]).astype(np.float32)
     options = queries, plan.distance, 10, plan.candidates, plan.probing
     found = search_codes(state, *options)
-    assert plan.wider.lists == state.n_lists  # few lists are all scanned
+    assert plan.wider.probings[1].most == state.n_lists  # few lists are all scanned
+    many = state.n_lists // 2
     wider = replace(
         plan.wider,
         candidates=(60, 300),
-        lists=state.n_lists // 2,
+        probings=(plan.wider.probings[0], Probing(many)),
         far=np.quantile(found[0][:, 0], [0.5, 0.8]),
-        central=np.quantile(((queries - plan.wider.middle) ** 2).sum(axis=1), [0.2, 0.1]),
+        central=np.quantile(((queries - plan.wider.middle) ** 2).sum(axis=1), [0.3, 0.2, 0.1]),
     )
     levels = np.empty(len(queries), dtype=np.int64)
     mark_unlike(queries, wider.middle, found[0], wider.far, wider.central, levels)
@@ -137,7 +139,7 @@ def test_wider_searches_in_one_call_give_what_searches_one_after_the_other_give(
     assert np.array_equal(together[1], expected[1])
     assert np.array_equal(together[0], expected[0])
     far = levels == 2
-    assert np.array_equal(together[1][far], index.search(queries[far], 10, probes=wider.lists, candidates=300)[1])
+    assert np.array_equal(together[1][far], index.search(queries[far], 10, probes=many, candidates=300)[1])
 
 
 @given(st.data())

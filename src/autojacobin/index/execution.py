@@ -128,8 +128,7 @@ def search_wider(state: State, queries: Matrix, distance: str, found: Found, wid
     unlike, k = np.empty(len(queries), dtype=np.int64), found[0].shape[1]
     if not mark_unlike(queries, wider.middle, found[0], wider.far, wider.central, unlike):
         return found
-    in_many = Probing(wider.lists) if wider.probing is not None else None
-    ways = zip((1, 2, 3), (*wider.candidates, 0), (wider.probing, in_many, None), strict=True)
+    ways = zip((1, 2, 3), (*wider.candidates, 0), (*(wider.probings or (None, None)), None), strict=True)
     for level, candidates, probing in ways:
         rows = np.flatnonzero(unlike == level)
         if not rows.size:

@@ -19,7 +19,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import adopt, to_host
 from autojacobin.core.vectors import LARGEST, as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError
-from autojacobin.hashers import Hasher, OwnCodes
+from autojacobin.hashers import Hasher, OwnCodes, PartitionedAutoencoder
 from autojacobin.hashers.base import as_vectors
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.execution import Found, search_codes, search_vectors
@@ -43,8 +43,9 @@ _SHARE_PROBED, _FEWEST_PROBES = 32, 8
 _WIDER = 4  # times the candidates, for a query that is unlike those that the index learned from
 _WIDEST = 64  # times the candidates, for one that is unlike all of them
 _MOST_LISTS = 2**11  # that such a query scans; of ten million vectors, they have .99 of its neighbours
+_NEAR_MIDDLE = 0.25  # of the smallest squared distance to the middle; there, codes of residuals tell too little
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
-_WIDER_LISTS = 5  # how many thresholds for lists further such a query goes, up to the last but one
+_WIDER_LISTS = 5  # how many thresholds further an unlike query goes; the last one is for the most unlike
 _MOST_NUMBERS_BY_BLAS = 2**13  # so few are summed up in the calling thread
 
 
@@ -190,15 +191,20 @@ def _cheapest(
     probing = farther = None
     if isinstance(state.hasher, ListHasher):
         last = level + 1 if n_allowed is None else len(known.levels)
-        most = int(known.most[last - 1, t])
-        probing = Probing(most, known.weights[level:last], known.thresholds[level:last, t], k)
-        far = min(t + _WIDER_LISTS, known.thresholds.shape[1] - 2)
-        here = slice(level, level + 1)
-        farther = Probing(int(known.most[level, far]), known.weights[here], known.thresholds[here, far])
+
+        def above(threshold: int, most: int, last: int = level + 1) -> Probing:
+            return Probing(most, known.weights[level:last], known.thresholds[level:last, threshold], k)
+
+        probing = above(t, int(known.most[last - 1, t]), last)
+        lowest = known.thresholds.shape[1] - 1
+        far = min(t + _WIDER_LISTS, lowest - 1)
+        farther = above(far, int(known.most[level, far])), above(lowest, min(state.n_lists, _MOST_LISTS))
     some, many = (
         times * number if times * number < _SHARE_BY_CODES * state.n_live else 0 for times in (_WIDER, _WIDEST)
     )
-    wider = Wider(known.middle, known.far, known.central, (some, many), farther, min(state.n_lists, _MOST_LISTS))
+    near_middle = _NEAR_MIDDLE if isinstance(hasher, PartitionedAutoencoder) else 1.0
+    central = np.append(known.central, near_middle * known.central[-1])
+    wider = Wider(known.middle, known.far, central, (some, many), farther)
     return Plan(
         k, distance, True, number, False, recall, seen, at_least, known.n_queries, probing,
         float(known.lists[beyond, t]), float(known.codes[beyond, t]), wider,

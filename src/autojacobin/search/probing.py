@@ -42,28 +42,27 @@ class Probing:
 class Wider:
     """Which queries are unlike those that an index learned from, and how they are searched again.
 
-    At level 1, the nearest neighbour that was found is farther than ``far[0]``, or the squared distance to the
-    ``middle`` is below ``central[0]``. The query is searched again with ``candidates[0]``, in lists by ``probing``. At
-    level 2, the neighbour is farther than ``far[1]``: the nearest ``lists`` lists are scanned, with ``candidates[1]``.
-    At level 3, the squared distance is below ``central[1]``: all vectors are compared, as they are if a number of
-    candidates is 0.
+    Its level is 1 or 2 if the nearest neighbour that was found is farther than ``far[0]`` or ``far[1]``, and at least
+    1, 2 or 3 if the squared distance to the ``middle`` is below ``central[0]``, ``central[1]`` or ``central[2]``. At
+    levels 1 and 2 the query is searched again with so many candidates, in lists that are chosen by ``probings``. At
+    level 3 all vectors are compared, as they are if the number of candidates is 0.
     """
 
     middle: npt.NDArray[np.float32]
     far: npt.NDArray[np.float64]
     central: npt.NDArray[np.float64]
     candidates: tuple[int, int]
-    probing: Probing | None  # None if the codes are in no lists
-    lists: int = 0  # of level 2
+    probings: tuple[Probing, Probing] | None  # None if the codes are in no lists
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
         """All of this as the kernel for lists takes it."""
-        assert self.probing is not None
-        return self.middle, self.far, self.central, self.probing.rule, self.probing.most, self.lists, self.candidates
+        assert self.probings is not None
+        rules, most = zip(*((probing.rule, probing.most) for probing in self.probings), strict=True)
+        return self.middle, self.far, self.central, rules, most, self.candidates
 
 
-NOT_WIDER = Wider(np.empty(0, np.float32), np.full(2, np.inf), np.full(2, -1.0), (0, 0), Probing(0))
+NOT_WIDER = Wider(np.empty(0, np.float32), np.full(2, np.inf), np.full(3, -1.0), (0, 0), (Probing(0), Probing(0)))
 
 
 def log_expected(squared: npt.NDArray[np.float32], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -154,7 +154,7 @@ def _search_wider(
 
     Gives how many vectors are doubtful now, and how many lists were scanned.
     """
-    middle, far, central, rule, most, most_of_far, candidates = wider
+    middle, far, central, rules, most, candidates = wider
     n_scanned, shares = 0, np.empty(0)
     for q in range(queries.shape[0]):
         level = _level_of_unlike(queries, q, middle, found[0][q, 0], far, central)
@@ -163,10 +163,7 @@ def _search_wider(
         if n_candidates == 0:
             continue
         one, place = queries[q : q + 1], (found[0][q : q + 1], found[1][q : q + 1])
-        if level == 1:
-            lists, squared = _chosen_lists(one, addresses, rule, shares, most)
-        else:
-            lists, squared = _chosen_lists(one, addresses, rule[:0], shares, most_of_far)
+        lists, squared = _chosen_lists(one, addresses, rules[level - 1], shares, most[level - 1])
         n_scanned += lists.size
         n_doubtful = _search_block(
             one, doubles, addresses, coding, first + q, lists, squared, n_candidates, place, doubtful, n_doubtful
@@ -191,11 +188,10 @@ def _level_of_unlike(queries: Any, q: int, middle: Any, distance: float, far: An
     for j in range(queries.shape[1]):
         gap = np.float64(queries[q, j]) - np.float64(middle[j])
         square += gap * gap
-    if distance > far[0] or square < central[0]:
-        level = 1
-    if distance > far[1]:
-        level = 2
-    return 3 if square < central[1] else level
+    for i in range(3):
+        if square < central[i] or (i < 2 and distance > far[i]):
+            level = i + 1
+    return level
 
 
 @kernel(inner=True)
