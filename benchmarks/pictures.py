@@ -22,7 +22,7 @@ LOWEST, HIGHEST = 0.8, 0.998
 TICKS = (0.8, 0.9, 0.95, 0.98, 0.995)
 SETS = {
     "1,000,000 SIFT descriptors": "frontier_million",
-    "150,000 SIFT descriptors": "frontier_sift",
+    "300,000 SIFT descriptors": "frontier_sift",
     "30,000 text embeddings": "frontier_text",
 }
 INDEXES = {  # colour, marker, dashes, width

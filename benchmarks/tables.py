@@ -66,7 +66,7 @@ def million() -> str:
 def other_sets() -> str:
     """The same on smaller sets, in few columns: ours / the peer."""
     rows = []
-    for label, name in (("SIFT, 150,000 × 128", "frontier_sift"), ("text, 30,000 × 384", "frontier_text")):
+    for label, name in (("SIFT, 300,000 × 128", "frontier_sift"), ("text, 30,000 × 384", "frontier_text")):
         ours, peer = (
             [fastest([point for one in results_of(name)["results"] if one["name"].startswith("ours") == is_ours
                       for point in one["points"]], recall) for recall in RECALLS]
