@@ -13,10 +13,10 @@ from numba import types
 
 from autojacobin import BinaryAutoencoder, Codes, DataError
 from autojacobin.core.compilation import intrinsic
+from autojacobin.core.simd import load
 from autojacobin.search.asymmetric import asymmetric_queries
 from autojacobin.search.hamming import hamming_queries
 from autojacobin.search.kernels import lookup
-from autojacobin.search.kernels.simd import load
 from autojacobin.search.kmeans import kmeans
 from autojacobin.search.lists import Lists, OffsetGrid, code_offsets
 from autojacobin.search.tiles import Tiles

@@ -84,8 +84,8 @@ def kernel(
     """Compile a function at its first call; later processes load it from numba's cache.
 
     The cache is beside the source, or in the user's cache folder if that is read-only. If neither can be written, each
-    process compiles for itself. A kernel may call kernels of its own folder and the functions of this file: it is
-    compiled again when any of these files changes.
+    process compiles for itself. A kernel may call kernels of its own folder, the functions of this file and those of
+    ``simd.py``: it is compiled again when any of these files changes.
 
     ``reassociate`` lets LLVM take sums of floats in another order, always the same one, without which it cannot
     vectorise them. ``never_nan`` says that no number is NaN and that the sign of zero does not matter: a minimum is
@@ -133,9 +133,9 @@ def part_of_others(compiled: Any) -> Any:
 
 @cache
 def _digest(folder: Path) -> str:
-    """Digest of all sources of a folder and of this file."""
+    """Digest of all sources of a folder, of this file and of ``simd.py``."""
     digest = hashlib.sha256()
-    for path in [Path(__file__), *sorted(folder.glob("*.py"))]:
+    for path in [Path(__file__), Path(__file__).with_name("simd.py"), *sorted(folder.glob("*.py"))]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 

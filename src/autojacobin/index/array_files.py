@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from autojacobin.core.simd import empty_aligned
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.manifest import FORMAT_VERSION, ArrayFile, damaged, new_name, other_format
-from autojacobin.search.kernels.simd import empty_aligned
 
 BLOCK_BYTES = 2**14
 _MAGIC = b"\x89AJBin\r\n"

@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
+from autojacobin.core.simd import empty_aligned
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search import gpu
 from autojacobin.search.kernels.byte_products import CENTRES_PER_GROUP, STEPS_AT_ONCE, write_groups
 from autojacobin.search.kernels.clustering import choose_first_and_second, nearest_column
 from autojacobin.search.kernels.coarse_quantiser import FEWEST_IN_CELLS, cells_to_look_at, nearest_centres
-from autojacobin.search.kernels.simd import empty_aligned
 
 _PRODUCTS_PER_BLOCK = 2**21
 _PRODUCTS_ON_GPU = 2**26

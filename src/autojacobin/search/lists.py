@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
+from autojacobin.core.simd import empty_aligned
 from autojacobin.errors import DataError
 from autojacobin.search.kernels.clustering import group_rows
 from autojacobin.search.kernels.list_scan import count_allowed, map_allowed
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, sum_weights, write_blocks
-from autojacobin.search.kernels.simd import empty_aligned
 
 _MOST_CODES = 2**31 - 1  # positions are stored in 32 bits
 _LEVELS = 255

@@ -1,54 +1,87 @@
 """The compiled tabu search of ``tabu_search``, which holds its formulas, for many vectors.
 
-One pass over a row of G changes all v_i and finds the next bit: the cost of a flip is read as an integer of the same
-order, its lowest bits are replaced by i, and the smallest integer carries the place along. So costs have 23 − log2(d)
-binary digits where bits are compared, and all of them where they are summed.
+One pass over a row of G changes all v_i and finds the next bit, 16 bits at a time: the lowest binary digits of the cost
+of a flip are replaced by i, and the smallest cost carries the place along. So costs have 23 − log2(d) binary digits
+where bits are compared, and all of them where they are summed.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
+from autojacobin.core.simd import INT32, WORD, call, combine_lanes, everywhere, generate_loop, load
 
+BITS_AT_ONCE = 16
+_FLOATS, _INTS = ir.VectorType(ir.FloatType(), BITS_AT_ONCE), ir.VectorType(INT32, BITS_AT_ONCE)
+_FUSED = ("contract",)  # a product and a sum may be one instruction
 _NEVER = np.int32(2**31 - 1)
 _ROWS_AT_ONCE = 8  # multiplied by a matrix that is too large for the cache
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _ordered(typing_context: Any, value: Any, i: Any, place: Any) -> Any:  # noqa: ARG001
-    """Turn a float into an integer of the same order whose bits under the mask ``place`` are those of i.
+def _change_and_find(
+    _typing_context: Any, v: Any, moves: Any, s: Any, row: Any, sign: Any, ready: Any, step: Any, wanted: Any,
+    levels: Any, place: Any,
+) -> Any:  # fmt: skip
+    """Add ``sign`` · s_i · row_i to each v_i, after a flip, and find the bit that costs least to flip next.
 
-    In 32 bits: numba computes with integers in 64, which takes twice the registers.
+    Flipping bit i moves the level by ``both`` · v_i − moves_i, and costs v_i plus ``stiffness`` times the squared
+    distance of the new level to the nearest whole one from 0 to ``top``; ``levels`` holds the level and these numbers.
+    Bits count that are ``ready`` at this step, or cost less than ``wanted``. Gives the smallest cost, with the place of
+    its bit in the digits under the mask ``place``; infinity if no bit counts. The length of the arrays is a multiple of
+    16.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        number, where, mask = arguments
-        word = builder.bitcast(number, mask.type)
-        lower = builder.and_(builder.ashr(word, mask.type(31)), mask.type(2**31 - 1))
-        high = builder.and_(builder.xor(word, lower), builder.not_(mask))
-        return builder.or_(high, builder.trunc(where, mask.type))
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        v, moves, s, row, ready = (
+            context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 2, 3, 5)
+        )
+        sign, wanted = (everywhere(builder, arguments[i], _FLOATS) for i in (4, 7))
+        step, place = (everywhere(builder, arguments[i], _INTS) for i in (6, 9))
+        level, both, stiffness, top = (
+            everywhere(builder, builder.extract_value(arguments[8], i), _FLOATS) for i in range(4)
+        )
+        zero, infinite = (ir.Constant(_FLOATS, [number] * BITS_AT_ONCE) for number in (0.0, math.inf))
+        numbers, following = (
+            ir.Constant(_INTS, list(some)) for some in (range(BITS_AT_ONCE), [BITS_AT_ONCE] * BITS_AT_ONCE)
+        )
 
-    return types.int32(types.float32, types.int64, types.int32), generate
+        def take(array: Any, first: Any, kind: Any = _FLOATS) -> Any:
+            return load(builder, builder.gep(array.data, [first]), kind, 4)
 
+        def smaller(one: Any, other: Any) -> Any:
+            return call(builder, f"llvm.minnum.v{one.type.count}f32", one.type, one, other, flags=("nnan",))
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _smaller(typing_context: Any, smallest: Any, word: Any, allowed: Any) -> Any:  # noqa: ARG001
-    """Give the smaller one of two integers, or the first if the second is not allowed.
+        def add_product(number: Any, one: Any, other: Any) -> Any:
+            return builder.fadd(number, builder.fmul(one, other, flags=_FUSED), flags=_FUSED)
 
-    The second is raised to the largest integer unless it is allowed, by a maximum: two instructions instead of four.
-    """
+        def look_at(first: Any, running: list[Any]) -> list[Any]:
+            smallest, places = running
+            value = add_product(take(v, first), take(s, first), builder.fmul(sign, take(row, first)))
+            out = builder.bitcast(builder.gep(v.data, [first]), _FLOATS.as_pointer())
+            builder.store(value, out).align = 4
+            moved = add_product(builder.fsub(level, take(moves, first)), both, value)
+            held = smaller(builder.select(builder.fcmp_ordered(">", moved, zero), moved, zero), top)
+            off = builder.fsub(moved, call(builder, "llvm.rint.v16f32", _FLOATS, held))
+            cost = add_product(value, stiffness, builder.fmul(off, off))
+            is_ready = builder.icmp_signed("<=", take(ready, first, _INTS), step)
+            counts = builder.or_(is_ready, builder.fcmp_ordered("<", cost, wanted))
+            digits = builder.and_(builder.bitcast(cost, _INTS), builder.not_(place))
+            offered = builder.bitcast(builder.or_(digits, places), _FLOATS)
+            smallest = builder.select(counts, smaller(offered, smallest), smallest)
+            return [smallest, builder.add(places, following)]
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        before, new, condition = arguments
-        least = builder.xor(builder.sext(condition, new.type), new.type(2**31 - 1))
-        offered = builder.select(builder.icmp_signed(">", new, least), new, least)
-        return builder.select(builder.icmp_signed("<", offered, before), offered, before)
+        width = builder.extract_value(row.shape, 0)
+        _, (found, _) = generate_loop(builder, WORD(0), width, BITS_AT_ONCE, [infinite, numbers], look_at)
+        return combine_lanes(builder, found, smaller)
 
-    return types.int32(types.int32, types.int32, types.boolean), generate
+    return types.float32(v, moves, s, row, sign, ready, step, wanted, levels, place), generate
 
 
 @kernel(reassociate=True)
@@ -57,20 +90,22 @@ def search(
 ) -> None:
     """Search for the code of each row of ``X``, from ``first`` if it is ``given``, else from the signs by ``start``.
 
-    ``levels`` gets the levels of their offsets, which are not rounded yet.
+    ``levels`` gets the levels of their offsets, which are not rounded yet. Rows of matrices of the decoder, and of
+    ``start``, are filled up with zeros to a multiple of 16 numbers.
     """
     use_wide_registers()
     middle, columns, inverse, gram, slack, offsets = decoder
     slope, trace, share, low, per_step, top, stiffness = offsets
     n, D = X.shape
-    d = gram.shape[0]
+    d, width = gram.shape
     y = np.empty((_ROWS_AT_ONCE, D), dtype=X.dtype)
-    product = np.empty((_ROWS_AT_ONCE, d), dtype=X.dtype)
-    b = np.empty((_ROWS_AT_ONCE, d), dtype=np.float32)
-    v = np.empty((_ROWS_AT_ONCE, d), dtype=np.float32)
-    s = np.empty((_ROWS_AT_ONCE, d), dtype=np.float32)
+    product = np.empty((_ROWS_AT_ONCE, width), dtype=X.dtype)
+    b = np.empty((_ROWS_AT_ONCE, width), dtype=np.float32)
+    v = np.empty((_ROWS_AT_ONCE, width), dtype=np.float32)
+    s = np.zeros((_ROWS_AT_ONCE, width), dtype=np.float32)
+    moves = np.zeros(width, dtype=np.float32)
     best = np.empty(d, dtype=np.float32)
-    ready = np.empty(d, dtype=np.int32)
+    ready = np.full(width, _NEVER, dtype=np.int32)
     for begin in range(0, n, _ROWS_AT_ONCE):
         rows = min(_ROWS_AT_ONCE, n - begin)
         for r in range(rows):
@@ -85,10 +120,10 @@ def search(
                 for i in range(d):
                     s[r, i] = first[begin + r, i]
         else:
-            _multiply(b, start, s, rows)
+            _multiply(b, start, v, rows)
             for r in range(rows):
                 for i in range(d):
-                    s[r, i] = np.float32(1) if s[r, i] >= 0 else np.float32(-1)
+                    s[r, i] = np.float32(1) if v[r, i] >= 0 else np.float32(-1)
         _multiply(s, gram, v, rows)
         for r in range(rows):
             energy = np.float32(0)
@@ -101,7 +136,8 @@ def search(
                 v[r, i] = s[r, i] * (b[r, i] - np.float32(0.5) * v[r, i])
                 agreement += s[r, i] * b[r, i]
                 linear += s[r, i] * slope[i]
-                b[r, i] -= slope[i]  # from here on, all that is needed of b
+                moves[i] = per_step * (s[r, i] * (b[r, i] - slope[i]))
+            v[r, d:] = np.inf  # bits that there are not are never flipped
             if not total + energy < np.float32(np.inf):
                 for i in range(d):
                     out[begin + r, i] = np.float32(np.nan)
@@ -109,10 +145,10 @@ def search(
             norm = quadratic + trace
             offset = norm + share * (energy - np.float32(2) * agreement + norm) - np.float32(2) * linear
             level = (np.float32(0.25) * offset - low) * per_step
+            both = per_step * (np.float32(1) + share)
             levels[begin + r] = _tabu(
-                v[r], b[r], s[r], gram, ready, best, n_steps, waits, slack * total,
-                (level, share, per_step, top, stiffness),
-            )  # fmt: skip
+                v[r], moves, s[r], gram, ready, best, n_steps, waits, slack * total, (level, both, stiffness, top)
+            )
             _copy(best, out[begin + r])
 
 
@@ -144,18 +180,16 @@ def _multiply(values: Any, matrix: Any, out: Any, rows: int) -> None:
 
 @kernel(reassociate=True, inline=True)
 def _tabu(
-    v: Any, c: Any, s: Any, gram: Any, ready: Any, best: Any, n_steps: int, waits: Any, slack: Any, offset: Any
+    v: Any, moves: Any, s: Any, gram: Any, ready: Any, best: Any, n_steps: int, waits: Any, slack: Any, levels: Any
 ) -> Any:
-    level, share, per_step, top, stiffness = offset
-    both = np.float32(1) + share
+    level, both, stiffness, top = levels
     best_level = level
-    d = len(s)
+    d = len(best)
     power = 1
     while power < d:
         power *= 2
-    place = np.int32(power - 1)  # the bits that hold a place
-    for i in range(d):
-        ready[i] = 0
+    place = np.int32(power - 1)  # the digits that hold a place
+    ready[:d] = 0
     _copy(s, best)
     change = lowest = np.float32(0)
     flipped, sign = np.int64(0), np.float32(0)  # the first pass changes nothing
@@ -163,25 +197,18 @@ def _tabu(
     wait = shortest
     for count in range(n_steps):
         step = np.int32(count)
-        row = gram[flipped]
         now = stiffness * _off_grid(level, top)
-        wanted = lowest - change - slack
-        smallest = _NEVER
-        for i in range(d):
-            value = np.float32(v[i] + s[i] * (sign * row[i]))
-            v[i] = value
-            moved = level + per_step * (both * value - s[i] * c[i])
-            cost = np.float32(value + (stiffness * _off_grid(moved, top) - now))
-            allowed = (ready[i] <= step) | (cost < wanted)
-            smallest = _smaller(smallest, _ordered(cost, i, place), allowed)
-        if smallest == _NEVER:
+        wanted = np.float32((lowest - change - slack) + now)
+        smallest = _change_and_find(
+            v, moves, s, gram[flipped], sign, ready, step, wanted, (level, both, stiffness, top), place
+        )
+        if smallest == np.float32(np.inf):
             break
-        flipped = np.int64(smallest & place)
+        flipped = np.int64(np.float32(smallest).view(np.int32) & place)
         sign = s[flipped]
-        level += per_step * (both * v[flipped] - sign * c[flipped])
+        level += both * v[flipped] - moves[flipped]
         change += v[flipped] + (stiffness * _off_grid(level, top) - now)
-        v[flipped] = -v[flipped]
-        s[flipped] = -sign
+        v[flipped], moves[flipped], s[flipped] = -v[flipped], -moves[flipped], -sign
         ready[flipped] = step + wait
         wait = shortest if wait == longest else wait + np.int32(1)
         if change < lowest - slack:
@@ -194,7 +221,7 @@ def _tabu(
 @kernel(inline=True)
 def _copy(values: Any, out: Any) -> None:
     """Copy numbers one by one: an assignment of arrays takes 3 s to compile, for the text of its error."""
-    for i in range(len(values)):
+    for i in range(len(out)):
         out[i] = values[i]
 
 

@@ -146,21 +146,21 @@ def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, s
     matrix = xp.empty((0, d), dtype=xp.float32) if start is None else start
     if xp is not np:
         return _search_on_gpu(X, decoder, n_steps, matrix, first, given)
-    from autojacobin.hashers.autoencoders.tabu_kernels import search  # not before a fit: loading numba takes a second
+    from autojacobin.hashers.autoencoders import tabu_kernels  # not before a fit: loading numba takes a second
 
     # for any other layout or mixture of types, and for read-only numbers, the kernel would be compiled again
-    first, matrix = np.ascontiguousarray(first), np.require(matrix, requirements=("C", "W"))
-    middle, columns = (np.require(part, X.dtype, ("C", "W")) for part in (decoder.middle, decoder.columns))
+    first, middle = np.ascontiguousarray(first), np.require(decoder.middle, X.dtype, ("C", "W"))
+    filled = (0, 0), (0, -d % tabu_kernels.BITS_AT_ONCE)
+    columns, gram, matrix = (np.pad(part, filled) for part in (decoder.columns.astype(X.dtype), decoder.gram, matrix))
     out, levels = np.empty((len(X), d), dtype=np.float32), np.zeros(len(X), dtype=np.float32)
     rows = max(1, _STEPS_PER_TASK // ((n_steps + 16) * (16 + d // 16)))
-    layout = (
-        middle, columns, X.dtype.type(1 / decoder.scale), decoder.gram, _SLACK,
-        (decoder.slope, *decoder.constants),
-    )  # fmt: skip
+    numbers = decoder.slope, *decoder.constants
+    layout = middle, columns, X.dtype.type(1 / decoder.scale), gram, _SLACK, numbers
 
     def work(begin: int, end: int) -> None:
         part, block = first[begin:end] if given else first, np.require(X[begin:end], requirements=("C", "W"))
-        search(block, layout, matrix, part, given, n_steps, waits(d), out[begin:end], levels[begin:end])
+        results = out[begin:end], levels[begin:end]
+        tabu_kernels.search(block, layout, matrix, part, given, n_steps, waits(d), *results)
 
     run_tasks(work, [(begin, min(begin + rows, len(X))) for begin in range(0, len(X), rows)])
     return out, decoder.nearest(levels)

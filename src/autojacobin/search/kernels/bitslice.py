@@ -38,9 +38,9 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 
+from autojacobin.core import simd
 from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
-from autojacobin.search.kernels import simd
-from autojacobin.search.kernels.simd import INT32, VECTOR, WORD, WORDS, machine_has
+from autojacobin.core.simd import INT32, VECTOR, WORD, WORDS, machine_has
 
 CODES_PER_CHUNK = 64 * WORDS
 _MOST_WORDS = 8  # of a code

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
-from autojacobin.search.kernels.simd import (
+from autojacobin.core.simd import (
     INT32,
     WORD,
     call,

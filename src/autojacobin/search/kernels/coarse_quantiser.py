@@ -28,6 +28,7 @@ from llvmlite import ir
 from numba import types
 
 from autojacobin.core.compilation import intrinsic, kernel, trailing_zeros, use_wide_registers
+from autojacobin.core.simd import WORD, everywhere, load
 from autojacobin.search.kernels.byte_products import (
     CENTRES_PER_GROUP,
     QUERIES_AT_ONCE,
@@ -39,7 +40,6 @@ from autojacobin.search.kernels.byte_products import (
 )
 from autojacobin.search.kernels.l2 import prefetch_bytes
 from autojacobin.search.kernels.selection import MOST_RANKED, kth_smallest, limit_of, sort_keys
-from autojacobin.search.kernels.simd import WORD, everywhere, load
 
 # What tunes the search
 FEWEST_IN_CELLS = 2**12  # centres; the nearest of fewer are found as fast without cells

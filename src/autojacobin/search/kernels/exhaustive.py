@@ -23,12 +23,12 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from autojacobin.core import simd
 from autojacobin.core.compilation import intrinsic, kernel, popcount, trailing_zeros, use_wide_registers
-from autojacobin.search.kernels import simd
+from autojacobin.core.simd import VECTOR, WORD, WORDS, machine_has
 from autojacobin.search.kernels.list_scan import keep_nearest_slots
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, LOOK_UPS, look_up_halves
 from autojacobin.search.kernels.selection import kth_smallest
-from autojacobin.search.kernels.simd import VECTOR, WORD, WORDS, machine_has
 
 _BLOCKS_PER_SAMPLED = 16
 _FEWEST_TO_SAMPLE = 2**13  # codes
@@ -337,7 +337,7 @@ def _bitmap(builder: Any, masks: list[Any]) -> Any:
         parts = [builder.bitcast(builder.sext(mask, bytes_), words) for mask in masks]
         while len(parts) > 1:
             parts = [builder.or_(*pair) for pair in zip(parts[0::2], parts[1::2], strict=True)]
-        some = builder.icmp_unsigned("!=", simd.horizontal_sum(builder, parts[0], builder.or_), WORD(0))
+        some = builder.icmp_unsigned("!=", simd.combine_lanes(builder, parts[0], builder.or_), WORD(0))
     with builder.if_then(some):
         bits = WORD(0)
         for number, mask in enumerate(masks):

@@ -19,10 +19,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import overload
 
+from autojacobin.core import simd
 from autojacobin.core.compilation import intrinsic, kernel, part_of_others, use_wide_registers
-from autojacobin.search.kernels import simd
+from autojacobin.core.simd import CACHE_LINE, INT32, WORD, machine_has
 from autojacobin.search.kernels.selection import select_smallest
-from autojacobin.search.kernels.simd import CACHE_LINE, INT32, WORD, machine_has
 
 _BYTES_AHEAD, _FEWEST_ROWS_AHEAD, _MOST_ROWS_AHEAD = 4096, 4, 24
 
@@ -103,7 +103,7 @@ def _l2_uint8(typing_context: Any, queries: Any, q: Any, vectors: Any, row: Any)
         for count in (_UNROLLED, 1):
             step = count * _UINT8_STRIP
             start, sums = simd.generate_loop(builder, start, width, step, sums, partial(add_strips, count))
-        return simd.horizontal_sum(builder, sums[0], builder.add)
+        return simd.combine_lanes(builder, sums[0], builder.add)
 
     return types.int32(queries, q, vectors, row), generate
 
@@ -148,7 +148,7 @@ def _l2_float32(typing_context: Any, queries: Any, q: Any, vectors: Any, row: An
         while len(sums) > 1:
             sums = [builder.fadd(one, other) for one, other in zip(sums[0::2], sums[1::2], strict=True)]
         _, sums = simd.generate_loop(builder, start, width, _FLOAT32_STRIP, sums, add_strips)
-        return simd.horizontal_sum(builder, sums[0], builder.fadd)
+        return simd.combine_lanes(builder, sums[0], builder.fadd)
 
     return types.float32(queries, q, vectors, row), generate
 

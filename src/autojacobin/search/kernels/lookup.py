@@ -21,9 +21,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from autojacobin.core import simd
 from autojacobin.core.compilation import intrinsic, kernel, use_wide_registers
-from autojacobin.search.kernels import simd
-from autojacobin.search.kernels.simd import INT32, WORD, machine_has
+from autojacobin.core.simd import INT32, WORD, machine_has
 
 CODES_PER_BLOCK = 64
 _LARGEST_ENTRY = 127
@@ -141,7 +141,7 @@ def count_sums(typing_context: Any, sums: Any, rows: Any, limit: Any) -> Any:  #
         _, counts = simd.generate_loop(builder, WORD(0), end, CODES_PER_BLOCK, [_constant(_WORDS, 0)] * 2, add)
         wide = ir.VectorType(INT32, 32)
         total = builder.add(*(builder.zext(count, wide) for count in counts))
-        return builder.zext(simd.horizontal_sum(builder, total, builder.add), WORD)
+        return builder.zext(simd.combine_lanes(builder, total, builder.add), WORD)
 
     return types.int64(sums, rows, limit), generate
 

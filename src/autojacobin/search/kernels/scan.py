@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from autojacobin.core.compilation import kernel, popcount, trailing_zeros, use_wide_registers
 from autojacobin.core.parallel import run_tasks, slices, usable_cores
+from autojacobin.core.simd import WORDS, empty_aligned
 from autojacobin.search.kernels.bitslice import (
     CODES_PER_CHUNK,
     SlicedQueries,
@@ -35,7 +36,6 @@ from autojacobin.search.kernels.bitslice import (
 from autojacobin.search.kernels.exhaustive import MISSING, scan_queries
 from autojacobin.search.kernels.popcount import code_distance
 from autojacobin.search.kernels.selection import keep_nearest, sort_nearest
-from autojacobin.search.kernels.simd import WORDS, empty_aligned
 
 ALL_ALLOWED = np.empty(0, dtype=np.uint8)
 

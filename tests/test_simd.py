@@ -4,7 +4,7 @@ import numba
 import pytest
 from llvmlite import binding
 
-from autojacobin.search.kernels.simd import machine_has
+from autojacobin.core.simd import machine_has
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,13 @@ def store(builder: Any, vector: Any, pointer: Any) -> None:
     builder.store(vector, builder.bitcast(pointer, VECTOR.as_pointer())).align = 8
 
 
-def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
-    """Call a function of LLVM, most often an instruction of the machine, that gives the type ``result``."""
+def call(builder: Any, name: str, result: Any, *arguments: Any, flags: Sequence[str] = ()) -> Any:
+    """Call a function of LLVM, most often an instruction of the machine, that gives the type ``result``.
+
+    ``flags`` are those of its fast mathematics.
+    """
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(builder.module.declare_intrinsic(name, (), kind), arguments)
+    return builder.call(builder.module.declare_intrinsic(name, (), kind), arguments, fastmath=flags)
 
 
 def prefetch(builder: Any, pointer: Any) -> None:
@@ -146,9 +149,9 @@ def sums_of_pairs(builder: Any, one: Any, other: Any) -> Any:
     return builder.add(*(builder.mul(*part) for part in parts))
 
 
-def horizontal_sum(builder: Any, vector: Any, add: Callable[[Any, Any], Any]) -> Any:
-    """Add up the elements of a vector: its two halves, then the halves of the result, down to one number."""
+def combine_lanes(builder: Any, vector: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """Combine the elements of a vector: its two halves, then the halves of the result, down to one number."""
     while vector.type.count > 1:
         count = vector.type.count // 2
-        vector = add(*(shuffle(builder, vector, range(first, first + count)) for first in (0, count)))
+        vector = combine(*(shuffle(builder, vector, range(first, first + count)) for first in (0, count)))
     return builder.extract_element(vector, INT32(0))
