@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autojacobin.core import simd
 from autojacobin.errors import DataError
 from autojacobin.search import centres as centres_module
 from autojacobin.search.centres import Centres
-from autojacobin.search.kernels import byte_products, simd
+from autojacobin.search.kernels import byte_products
 from autojacobin.search.kernels.coarse_quantiser import cells_to_look_at
 from autojacobin.search.kmeans import kmeans
 from tests.hashers.methods import digits

@@ -6,9 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autojacobin.search.kernels.selection import keep_nearest, merge_topk, select_smallest, smallest, sort_nearest
+from autojacobin.search.kernels.selection import (
+    LAST_ID,
+    keep_nearest,
+    merge_topk,
+    select_few,
+    select_smallest,
+    smallest,
+    sort_nearest,
+)
 
-compiled_keep_nearest = numba.njit(keep_nearest)  # otherwise compiled as a part of other kernels only
+# otherwise compiled as parts of other kernels only
+compiled_keep_nearest, compiled_select_few = numba.njit(keep_nearest), numba.njit(select_few)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.float32, np.float64]))
@@ -23,6 +32,26 @@ def test_the_smallest_are_selected_in_order_of_id(seed, k, dtype):
     order = np.lexsort((ids, values), axis=1)[:, :k]
     assert np.array_equal(near, np.take_along_axis(values, order, axis=1))
     assert np.array_equal(near_ids, np.take_along_axis(ids, order, axis=1))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 150), st.booleans())
+def test_the_smallest_of_a_few_are_selected_in_order_of_id(seed, k, close):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 300))
+    values = rng.integers(0, rng.integers(1, 500), (1, n)).astype(np.float64)
+    if close:  # float32 does not tell them apart
+        values = 1e6 + values * 1e-3
+    kind = rng.random((1, n))
+    share = rng.choice([0, 0.1, 0.9])
+    values[kind < share], values[kind > 1 - share / 2] = np.inf, np.nan
+    ids = rng.integers(-1, n, (1, n))  # candidates that there are not are all called -1
+    near, near_ids = np.empty((1, k)), np.empty((1, k), dtype=np.int64)
+    compiled_select_few(values, ids, k, near, near_ids)
+    order = np.lexsort((ids[0], values[0]))
+    order = order[~np.isnan(values[0][order])][:k]
+    missing = k - len(order)
+    assert np.array_equal(near[0], np.append(values[0][order], [np.inf] * missing))
+    assert np.array_equal(near_ids[0], np.append(ids[0][order], [LAST_ID] * missing))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.int64, np.float64, object]))

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numba import carray, types  # type: ignore[attr-defined]
 
-from autojacobin.core.compilation import intrinsic, kernel, part_of_others
+from autojacobin.core.compilation import intrinsic, kernel
 from autojacobin.search.kernels.l2 import measure, prefetch_bytes
 from autojacobin.search.kernels.list_scan import keep_nearest_slots
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK
-from autojacobin.search.kernels.selection import LAST_ID, select_smallest
+from autojacobin.search.kernels.selection import LAST_ID, select_few
 
 _PART = (
     "n", "codes", "offsets", "bounds", "positions", "allowed", "counts", "ids", "first_id", "rows", "vectors",
@@ -44,8 +44,6 @@ KINDS: tuple[Any, ...] = None, np.uint8, np.float16, np.float32, np.float64
 
 _PREFETCHED = 256  # bytes of a vector; the CPU notices by itself that others follow
 _UINT8, _FLOAT16, _FLOAT32 = 1, 2, 3  # in KINDS
-
-_select_smallest = part_of_others(select_smallest)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -120,7 +118,7 @@ def order_codes(candidates: Any, facts: Any, distances: Any, numbers: Any) -> No
         for c in range(candidates.shape[2]):
             missing = candidates[0, q, c] < 0
             names[0, c], values[0, c] = candidates[0, q, c], np.inf if missing else candidates[3, q, c]
-        _select_smallest(values, names, wanted, distances[q : q + 1], numbers[q : q + 1])
+        select_few(values, names, wanted, distances[q : q + 1], numbers[q : q + 1])
         for i in range(wanted):
             distances[q, i] = np.float32(facts[q, 1] + facts[q, 0] * distances[q, i])
 
@@ -153,7 +151,7 @@ def order_vectors(
             else:
                 _measure_part(queries, q, parts, s, np.float64, rows, squared, scratch)
             n_doubtful = _note_doubtful(parts, s, rows, squared, doubtful, n_doubtful)
-        _select_smallest(squared, names, wanted, *scratch)
+        select_few(squared, names, wanted, *scratch)
         for i in range(wanted):
             distances[q, i] = math.sqrt(distances[q, i])
             if numbers[q, i] == LAST_ID:  # nothing was comparable

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.compilation import kernel, use_wide_registers
+from autojacobin.core.compilation import kernel, part_of_others, use_wide_registers
 
 MOST_RANKED = 256  # keys; more are sorted faster in another way
+_MOST_COUNTED = 128  # numbers wanted, up to which counting is faster than heaps
 _STRIPES_PER_WANTED, _FEWEST_IN_STRIPE = 4, 2
 LAST_ID = 2**63 - 1
 _INFINITE_BITS = np.int32(0x7F800000)  # of float32
@@ -178,6 +179,9 @@ def _replace_top(heap: Any, heap_ids: Any, q: int, size: int, value: Any, id: An
     heap[q, node], heap_ids[q, node] = value, id
 
 
+_select_by_heaps = part_of_others(select_smallest)
+
+
 # By halving
 
 
@@ -214,6 +218,43 @@ def count_up_to(values: Any, count: int, limit: Any) -> Any:
     for i in range((np.uint64(count) + np.uint64(63)) & ~np.uint64(63)):
         within = np.int32(within + np.int32(values[i] <= limit))
     return within
+
+
+@kernel(inner=True)
+def select_few(values: Any, ids: Any, k: int, out: Any, out_ids: Any) -> None:
+    """Write what :func:`select_smallest` writes, for one row of numbers that are at least zero.
+
+    A limit that few more than ``k`` numbers do not exceed is found by halving, as float32. The place of each of these
+    is how many come before it, which whole vectors count.
+    """
+    use_wide_registers()
+    n = values.shape[1]
+    if k > _MOST_COUNTED:
+        _select_by_heaps(values, ids, k, out, out_ids)
+        return
+    bits = np.full((n + 63) & ~63, np.iinfo(np.int32).max, dtype=np.int32)
+    n_finite = 0
+    for c in range(n):
+        value = np.float32(values[0, c])
+        bits[c] = value.view(np.int32) if value < np.inf else _INFINITE_BITS
+        n_finite += value < np.inf
+    limit = np.float32(np.inf)
+    if n_finite > k:
+        limit = limit_of(bits, k)
+    chosen, names, count = np.empty(n), np.empty(n, dtype=np.int64), 0
+    for c in range(n):
+        # written in any case and then counted or not: the CPU would mispredict many branches
+        chosen[count], names[count] = values[0, c], ids[0, c]
+        count += np.float32(values[0, c]) <= limit
+    for i in range(np.uint64(count)):
+        place = 0
+        for j in range(np.uint64(count)):
+            same = (names[j] < names[i]) | ((names[j] == names[i]) & (j < i))
+            place += (chosen[j] < chosen[i]) | ((chosen[j] == chosen[i]) & same)
+        if place < k:
+            out[0, place], out_ids[0, place] = chosen[i], names[i]
+    for place in range(count, k):
+        out[0, place], out_ids[0, place] = np.inf, LAST_ID
 
 
 @kernel(inline=True)
