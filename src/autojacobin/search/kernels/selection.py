@@ -237,15 +237,13 @@ def select_few(values: Any, ids: Any, k: int, out: Any, out_ids: Any) -> None:
     for c in range(n):
         value = np.float32(values[0, c])
         bits[c] = value.view(np.int32) if value < np.inf else _INFINITE_BITS
-        n_finite += value < np.inf
-    limit = np.float32(np.inf)
-    if n_finite > k:
-        limit = limit_of(bits, k)
+        n_finite += int(value < np.inf)
+    limit = limit_of(bits, k) if n_finite > k else np.float32(np.inf)
     chosen, names, count = np.empty(n), np.empty(n, dtype=np.int64), 0
     for c in range(n):
         # written in any case and then counted or not: the CPU would mispredict many branches
         chosen[count], names[count] = values[0, c], ids[0, c]
-        count += np.float32(values[0, c]) <= limit
+        count += int(np.float32(values[0, c]) <= limit)
     for i in range(np.uint64(count)):
         place = 0
         for j in range(np.uint64(count)):
