@@ -44,7 +44,7 @@ class Wider:
 
     Its level is 1 or 2 if the nearest neighbour that was found is farther than ``far[0]`` or ``far[1]``, and at least
     1, 2 or 3 if the squared distance to the ``middle`` is below ``central[0]``, ``central[1]`` or ``central[2]``. At
-    levels 1 and 2 the query is searched again with so many candidates, in lists that are chosen by ``probings``. At
+    levels 1 and 2 the query is searched again, in lists that are chosen by ``probings``, with more ``candidates``. At
     level 3 all vectors are compared, as they are if the number of candidates is 0.
     """
 
