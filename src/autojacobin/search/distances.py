@@ -50,19 +50,8 @@ class CodeDistance:
     unit: str  # what the reported distances are
     dtype: type[np.int32] | type[np.float32]  # of these: whole numbers if they are counts
     encode: Callable[[Encoder, Any], Any]  # what it needs to know of vectors, such as their codes
-
-    def prepare(self, encoded: Any) -> Queries:
-        """What ``Tiles`` search for, from what was encoded."""
-        queries: Queries = self._function("queries")(encoded)
-        return queries
-
-    def topk(self, encoded: Any, codes: Codes, k: int) -> tuple[Any, Any]:
-        """Search codes for what was encoded, where they are."""
-        found: tuple[Any, Any] = self._function("topk")(encoded, codes, k)
-        return found
-
-    def _function(self, name: str) -> Callable[..., Any]:
-        return getattr(import_module(f"autojacobin.search.{self.name}"), f"{self.name}_{name}")
+    prepare: Callable[[Any], Queries]  # what ``Tiles`` search for, from what was encoded
+    topk: Callable[[Any, Codes, int], tuple[Any, Any]]  # searches codes for what was encoded, where they are
 
     def queries(self, hasher: Encoder, vectors: Any) -> Queries:
         """Prepare vectors as queries; many of them in slices on all cores, each with one thread of BLAS.
@@ -78,6 +67,15 @@ class CodeDistance:
             return Queries.concatenate(run_tasks(lambda some: self.prepare(self.encode(hasher, rows[some])), tasks))
 
 
+def _function(module: str, name: str) -> Callable[..., Any]:
+    """A function of this package, whose module is imported at the first call, because it loads numba."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(import_module(f"autojacobin.search.{module}"), name)(*arguments)
+
+    return call
+
+
 _TABLE = (
     CodeDistance(
         name="hamming",
@@ -85,6 +83,8 @@ _TABLE = (
         unit="the number of bits that differ",
         dtype=np.int32,
         encode=lambda hasher, vectors: hasher.encode(vectors),
+        prepare=_function("hamming", "hamming_queries"),
+        topk=_function("hamming", "hamming_topk"),
     ),
     CodeDistance(
         name="asymmetric",
@@ -92,6 +92,8 @@ _TABLE = (
         unit="the sum of |projection| over the bits that differ",
         dtype=np.float32,
         encode=lambda hasher, vectors: adopt(hasher.project(vectors)),
+        prepare=_function("asymmetric", "asymmetric_queries"),
+        topk=_function("asymmetric", "asymmetric_topk"),
     ),
     CodeDistance(
         name="decoded",
@@ -99,6 +101,8 @@ _TABLE = (
         unit="the squared Euclidean distance to the decoded vector, plus a share of its error",
         dtype=np.float32,
         encode=lambda hasher, vectors: hasher.distance_terms(vectors),
+        prepare=_function("decoded", "decoded_queries"),
+        topk=_function("decoded", "decoded_topk"),
     ),
     CodeDistance(
         name="spherical",
@@ -106,6 +110,8 @@ _TABLE = (
         unit="the number of bits that differ, divided by the number of ones that both codes have",
         dtype=np.float32,
         encode=lambda hasher, vectors: hasher.encode(vectors),
+        prepare=_function("spherical", "spherical_queries"),
+        topk=_function("spherical", "spherical_topk"),
     ),
 )
 
