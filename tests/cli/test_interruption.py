@@ -1,6 +1,7 @@
 """A command that is stopped leaves nothing half-written."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,8 +70,12 @@ def struck_when(happened, number):
 def test_a_stopped_change_leaves_the_folder_as_it_was(command, folder, arguments, number):
     zeros(folder / "large.npy", 1_000_000, 64)
     before, names = contents(folder), set(folder.rglob("*"))
-    with struck_when(lambda: set(folder.rglob("*")) - names, number):
-        result = command(*arguments, "--quiet")
+    for _ in range(3):
+        with struck_when(lambda: set(folder.rglob("*")) - names, number):
+            result = command(*arguments, "--quiet")
+        if result.code or not (folder / "new").exists():
+            break
+        shutil.rmtree(folder / "new")  # Python loses an exception that a signal raises in a destructor
     assert result.code == 128 + number
     assert (result.out, result.err) == ("", "autojacobin: stopped; nothing is left half-written\n")
     assert contents(folder) == before
