@@ -125,7 +125,7 @@ def vectors(n: int) -> None:
 
 
 def index(n: int) -> None:
-    from autojacobin import BinaryAutoencoder, Index  # which load numba
+    from autojacobin import BinaryAutoencoder, Index, PartitionedAutoencoder  # which load numba
 
     rng = np.random.default_rng(0)
     latent = rng.normal(size=(24, WIDTH)).astype(np.float32)
@@ -145,6 +145,10 @@ def index(n: int) -> None:
     hasher, block = there._state.hasher, cupy.asarray(X)
     report(f"encode {n:,} on the GPU", n / 5e6 * 1e3, lambda: hasher.encode(block), 3)
     report(f"encode {n:,} from the host", n / 5e6 * 1e3, lambda: hasher.encode(X), 3)
+    for copies in (1, 2):
+        lists = PartitionedAutoencoder(copies * (BITS + 12), n_lists=4_096, copies=copies, random_state=0, device="cuda")
+        lists.fit(X[: 64 * 4_096])
+        report(f"encode {n:,} in {copies} list(s) each", n / 5e6 * 1e3, lambda lists=lists: lists.encode(block), 3)
 
 
 if __name__ == "__main__":

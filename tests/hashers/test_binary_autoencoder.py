@@ -1,6 +1,8 @@
 """The binary auto-encoder: its search against an independent one, its decoder, and the distance that it is made for."""
 
 import itertools
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 import autojacobin
 from autojacobin import ITQ, BinaryAutoencoder, Codes, DataError, NotFittedError
 from autojacobin.evaluation import ground_truth, m_recall
+from autojacobin.hashers.autoencoders import tabu_search
 from autojacobin.hashers.autoencoders.tabu_search import ERROR_SHARE, Decoder, Offsets, search_codes, waits
 from tests.hashers.methods import digits, fitted
+from tests.search.gpu_kernels import compile_for_cpu, run_on_cpu
 
 
 def error(X, weights, middle, signs):
@@ -80,6 +84,40 @@ def test_the_search_is_the_one_of_the_formula(d, D, n_steps, n_level_bits, seed)
         assert off.max() < 0.51
     # rounding may decide between two flips that are as good, and the path is another one from there
     assert agree.mean() >= 0.6
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize(("d", "n_level_bits"), [(20, None), (32, 3), (45, 5)])
+def test_the_kernel_of_a_gpu_searches_as_a_cpu_does(d, n_level_bits, monkeypatch):
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler")
+    source = Path(tabu_search.__file__).with_name("tabu.cu").read_text(encoding="utf-8")
+
+    library = compile_for_cpu(source, ["tabu"], (f"-DWORDS={-(-d // 32)}",))
+
+    def kernel(*_):
+        return lambda grid, threads, arguments: run_on_cpu(library, "tabu", grid, *threads, arguments)
+
+    monkeypatch.setattr(tabu_search, "_cuda_kernel", kernel)
+    rng = np.random.default_rng(0)
+    C, middle, X = (rng.normal(size=shape).astype(np.float32) for shape in ((d, 30), (30,), (40, 30)))
+    X *= np.sqrt(d)
+    X[7, 3] = np.inf
+    offsets = None
+    if n_level_bits is not None:
+        offsets = Offsets(rng.normal(size=d), rng.normal(), rng.uniform(0.5, 5.0), n_level_bits)
+    decoder, start = Decoder.prepare(C, middle, offsets), rng.normal(size=(d, d)).astype(np.float32)
+    first = rng.choice([-1, 1], size=(40, d)).astype(np.int8)
+    for has_signs in (True, False):
+        for n_steps in (0, 1, 60):
+            begin = {"signs": first} if has_signs else {"start": start}
+            expected, expected_levels = search_codes(X, decoder, n_steps, **begin)
+            with np.errstate(invalid="ignore"):
+                found, levels = tabu_search._search_on_gpu(X, decoder, n_steps, start, first, has_signs)
+            same = (found == expected).all(axis=1)  # rounding may decide between two flips
+            assert np.isnan(found[7]).all()
+            assert same.sum() >= 35
+            assert np.array_equal(levels[same], expected_levels[same])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

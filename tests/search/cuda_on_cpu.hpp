@@ -21,7 +21,10 @@ __align__(16) unsigned char memory[1 << 18];  // what a kernel declares as exter
 
 template <class A, class B> static auto min(A a, B b) { return a < b ? a : b; }
 static unsigned __popc(unsigned word) { return __builtin_popcount(word); }
+static int __ffs(unsigned word) { return __builtin_ffs(word); }
 static unsigned __float_as_uint(float value) { unsigned word; memcpy(&word, &value, 4); return word; }
+static int __float_as_int(float value) { int word; memcpy(&word, &value, 4); return word; }
+static float __int_as_float(int word) { float value; memcpy(&value, &word, 4); return value; }
 static double __longlong_as_double(long long word) { double value; memcpy(&value, &word, 8); return value; }
 static unsigned atomicAdd(unsigned* to, unsigned value) { unsigned old = *to; *to += value; return old; }
 
@@ -38,7 +41,7 @@ static unsigned short half_of(double value)  // of a whole number below 2048
     frexp(value, &exponent);
     return (value < 0 ? 0x8000 : 0) | (exponent + 14) << 10 | (int)ldexp(fabs(value), 11 - exponent) & 1023;
 }
-static double number(unsigned short half) { return half_value(half); }
+static float number(unsigned short half) { return half_value(half); }
 
 struct Thread { ucontext_t context; std::vector<char> stack; bool done = false; };
 struct Meeting { unsigned arrived = 0, turn = 0; };  // of the threads that wait for each other
@@ -60,15 +63,27 @@ static void meet(Meeting& meeting, unsigned number, const std::function<void()>&
 
 static void __syncthreads() { meet(of_block, blockDim.x); }
 
-template <class T> static T __shfl_xor_sync(unsigned, T value, int mask)
+template <class T> static T __shfl_sync(unsigned, T value, int lane)
 {
-    unsigned warp = current / 32, lane = current % 32;
-    memcpy(slots[warp][lane], &value, sizeof(T));
+    unsigned warp = current / 32;
+    memcpy(slots[warp][current % 32], &value, sizeof(T));
     meet(of_warp[warp], 32);
     T result;
-    memcpy(&result, slots[warp][lane ^ mask], sizeof(T));
+    memcpy(&result, slots[warp][lane], sizeof(T));
     meet(of_warp[warp], 32);  // all have read
     return result;
+}
+
+template <class T> static T __shfl_xor_sync(unsigned all, T value, int mask)
+{
+    return __shfl_sync(all, value, current % 32 ^ mask);
+}
+
+static unsigned __ballot_sync(unsigned, bool vote)
+{
+    unsigned word = (unsigned)vote << current % 32;
+    for (int other = 16; other > 0; other /= 2) word |= __shfl_xor_sync(0xffffffffu, word, other);
+    return word;
 }
 
 // mma.sync.m16n8k16 as the PTX manual lays out its fragments

@@ -190,16 +190,27 @@ def _nearest_vectors(vectors, width, queries, hits, counts, capacity, k, squared
             squared[query], positions[query] = found[order], chosen[order]
 
 
-def _first_centres(scores, norms, n_rows, n, found):
-    assert scores.shape == (n_rows, n)
-    found[:] = (scores + norms).argmin(axis=1)
+def _first_centres(rows, points, width, norms, n_rows, n, products, sizes, found):
+    check_products(products, rows @ points.T, sizes[:, np.newaxis])
+    assert rows.shape == (n_rows, width)
+    assert points.shape == (n, width)
+    found[:] = (norms - 2 * rows @ points.T).argmin(axis=1)
 
 
-def _second_centres(scores, norms, along, shifts, first, n_rows, n, found):
-    assert scores.shape == along.shape == (n_rows, n)
-    costs = scores + norms + np.square(shifts[:, np.newaxis] - along)
+def _second_centres(
+    rows, points, width, norms, n_rows, n, products, sizes, directions, along, largest, shifts, first, found
+):
+    check_products(products, rows @ points.T, sizes[:, np.newaxis])
+    check_products(along, directions @ points.T, largest)
+    costs = norms - 2 * rows @ points.T + np.square(shifts[:, np.newaxis] - directions @ points.T)
     costs[np.arange(n_rows), first] = np.inf
     found[:] = costs.argmin(axis=1)
+
+
+def check_products(halves, products, sizes):
+    """Check the bound of the errors of products in fp16 that the kernels rely on."""
+    assert halves.dtype == np.float16
+    assert (np.abs(sizes * halves.astype(np.float64) - products) <= 2.0**-9 * sizes).all()
 
 
 def _store(out, rows):
@@ -225,11 +236,14 @@ KERNELS = {
 
 
 def compiled(name, options, grid, threads, arguments, shared=0):
-    function = getattr(_library(options), f"run_{name}")
+    run_on_cpu(_library(options), name, grid, threads, arguments)
+
+
+def run_on_cpu(library, name, grid, threads, arguments):
     values = [np.uint64(one.ctypes.data) if isinstance(one, np.ndarray) else one for one in arguments]
     cells = [ctypes.create_string_buffer(value.tobytes()) for value in values]
     pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells))
-    function(grid[0], grid[1] if len(grid) > 1 else 1, threads, pointers)
+    getattr(library, f"run_{name}")(grid[0], grid[1] if len(grid) > 1 else 1, threads, pointers)
 
 
 @cache
@@ -240,9 +254,13 @@ def _library(options):
     names = re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", source)
     assert set(names) == set(KERNELS)
     exported = [name for name in names if wanted.get(conditional.get(name.split("_")[0], ""), True)]
+    return compile_for_cpu(source, exported, options)
+
+
+def compile_for_cpu(source, names, options):
     folder = Path(tempfile.mkdtemp())
     header = Path(__file__).with_name("cuda_on_cpu.hpp").read_text(encoding="utf-8")
-    exports = "\n".join(f"EXPORT({name})" for name in exported)
+    exports = "\n".join(f"EXPORT({name})" for name in names)
     (folder / "gpu.cpp").write_text(header + source + exports, encoding="utf-8")
     flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-gnu-unique"]  # each library has its own memory
     command = ["g++", *flags, *options, "gpu.cpp", "-o", "gpu.so"]

@@ -212,19 +212,32 @@ def test_candidates_of_codes_are_ordered_by_their_distance(xp, monkeypatch, n_qu
             monkeypatch.setattr(search, "_first_turn", lambda *_: np.full((2, n_queries, 7), -1).view(np.float64))
 
 
-@pytest.mark.parametrize("n_centres", [2, 31, 150])
+@pytest.mark.parametrize("n_centres", [8, 152, 304])
 def test_the_lists_of_vectors_have_the_smallest_costs(xp, n_centres):
-    n, rng = 37, np.random.default_rng(7)
-    scores, along = rng.integers(-50, 50, (2, n, n_centres)).astype(np.float32)  # with equal costs
+    n, width, rng = 37, 45, np.random.default_rng(7)
+    rows, directions = rng.integers(-2, 3, (2, n, width)).astype(np.float32)
+    points = rng.integers(-1, 2, (n_centres, width)).astype(np.float32)  # with equal costs
+    points[-2] = points[0]
     norms, shifts = (rng.integers(0, 9, size).astype(np.float32) for size in (n_centres, n))
+    norms[-2], norms[-1] = norms[0], np.inf
+    sizes, largest = rng.uniform(60, 120, n).astype(np.float32), np.float32(128)
+
+    def in_halves(products, sizes):  # as wrong as they may be
+        return (products / sizes + rng.uniform(-1, 1, products.shape) * (2.0**-9 - 2.0**-11)).astype(np.float16)
+
     found = xp.empty((2, n), dtype=np.int32)
-    scores_here, norms_here, along_here, shifts_here = map(xp.asarray, (scores, norms, along, shifts))
-    sizes = np.uint32(n), np.uint32(n_centres)
-    gpu.launch("first_centres", (), (5,), 256, (scores_here, norms_here, *sizes, found[0]))
-    arguments = scores_here, norms_here, along_here, shifts_here, found[0]
-    gpu.launch("second_centres", (), (5,), 256, (*arguments, *sizes, found[1]))
+    halves = in_halves(rows @ points.T, sizes[:, np.newaxis]), in_halves(directions @ points.T, largest)
+    rows_here, points_here, norms_here, products, sizes_here, directions_here, along, shifts_here = map(
+        xp.asarray, (rows, points, norms, halves[0], sizes, directions, halves[1], shifts)
+    )
+    counts = np.uint32(n), np.uint32(n_centres)
+    given = rows_here, points_here, np.int32(width), norms_here, *counts, products, sizes_here
+    gpu.launch("first_centres", (), (5,), 256, (*given, found[0]))
+    second = directions_here, along, largest, shifts_here, found[0], found[1]
+    gpu.launch("second_centres", (), (5,), 256, (*given, *second))
     for row, (first, second) in enumerate(to_host(found).T):
-        costs = [scores[row, i] + norms[i] for i in range(n_centres)]
+        costs = [norms[i] - 2 * rows[row] @ points[i] for i in range(n_centres)]
         assert first == costs.index(min(costs))
-        costs = [np.inf if i == first else costs[i] + (shifts[row] - along[row, i]) ** 2 for i in range(n_centres)]
+        costs = [costs[i] + (shifts[row] - directions[row] @ points[i]) ** 2 for i in range(n_centres)]
+        costs[first] = np.inf
         assert second == costs.index(min(costs))

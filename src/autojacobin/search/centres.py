@@ -26,7 +26,7 @@ from autojacobin.search.kernels.clustering import choose_first_and_second, neare
 from autojacobin.search.kernels.coarse_quantiser import FEWEST_IN_CELLS, cells_to_look_at, nearest_centres
 
 _PRODUCTS_PER_BLOCK = 2**21
-_PRODUCTS_ON_GPU = 2**26
+_PRODUCTS_ON_GPU = 2**27
 _GPU_THREADS, _ROWS_PER_GPU_BLOCK = 256, 8  # a warp for each row
 _FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
 _BLOCKS_PER_TASK = 8
@@ -124,19 +124,32 @@ class Centres:
         return labels
 
     def _nearest_on_gpu(self, X: Any, n: int) -> Any:
-        """The nearest centre of each row of ``X``, and a second one of all centres if ``n`` is 2, as rows."""
-        points, norms, origin = (on_device(part, "cuda") for part in (self._shifted, self._norms, self.origin))
-        xp = namespace(points)
-        found, columns, size = xp.empty((n, len(X)), dtype=np.int32), -2 * points.T, np.uint32(len(self))
+        """The nearest centre of each row of ``X``, and a second one of all centres if ``n`` is 2, as rows.
+
+        Products of directions in fp16 tell which few centres are in question, and the kernels compare these.
+        """
+        largest, more = np.float32(max(math.sqrt(self._norms.max()), _TINY)), -len(self) % 8
+        norms = on_device(np.pad(self._norms, (0, more), constant_values=np.inf), "cuda")
+        points, origin = on_device(np.pad(self._shifted, ((0, more), (0, 0))), "cuda"), on_device(self.origin, "cuda")
+        xp, size = namespace(points), np.uint32(len(points))
+        found, halves = xp.empty((n, len(X)), dtype=np.int32), (points / largest).T.astype(np.float16)
+
+        def directions(rows: Any) -> tuple[Any, Any, Any]:
+            lengths = xp.maximum(xp.sqrt((rows**2).sum(axis=1)), _TINY)
+            unit = rows / lengths[:, None]
+            return unit, lengths, unit.astype(np.float16) @ halves
+
         for rows in slices(len(X), max(1, _PRODUCTS_ON_GPU // len(self))):
-            block = on_device(X[rows], "cuda").astype(np.float32) - origin
-            scores, n_rows, grid = block @ columns, np.uint32(len(block)), (-(-len(block) // _ROWS_PER_GPU_BLOCK),)
-            gpu.launch("first_centres", (), grid, _GPU_THREADS, (scores, norms, n_rows, size, found[0, rows]))
+            block = xp.ascontiguousarray(on_device(X[rows], "cuda").astype(np.float32) - origin)
+            _, lengths, products = directions(block)
+            n_rows, grid = np.uint32(len(block)), (-(-len(block) // _ROWS_PER_GPU_BLOCK),)
+            given = block, points, np.int32(points.shape[1]), norms, n_rows, size, products, lengths * largest
+            gpu.launch("first_centres", (), grid, _GPU_THREADS, (*given, found[0, rows]))
             if n == 2:
-                left = block - points[found[0, rows]]
-                left /= xp.maximum(xp.sqrt((left**2).sum(axis=1)), _TINY)[:, None]
-                arguments = scores, norms, left @ points.T, (left * block).sum(axis=1), found[0, rows]
-                gpu.launch("second_centres", (), grid, _GPU_THREADS, (*arguments, n_rows, size, found[1, rows]))
+                left, _, along = directions(block - points[found[0, rows]])
+                shifts = (left * block).sum(axis=1)
+                second = left, along, largest, shifts, found[0, rows], found[1, rows]
+                gpu.launch("second_centres", (), grid, _GPU_THREADS, (*given, *second))
         return found
 
     def nearest(

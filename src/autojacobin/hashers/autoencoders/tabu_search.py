@@ -170,25 +170,17 @@ def _search_on_gpu(X: Any, decoder: Decoder, n_steps: int, start: Any, first: An
     xp = namespace(X)
     n, d = len(X), len(decoder.gram)
     y = decoder.centred(X)
-    b = (y @ decoder.columns).astype(xp.float32)
+    b = (y @ decoder.columns).astype(xp.float32, copy=False)
     s = first.astype(xp.float32) if given else xp.where(b @ start >= 0, xp.float32(1), xp.float32(-1))
-    halves = 0.5 * (s @ decoder.gram)
-    gains = s * (b - halves)
-    trace, share, low, per_step, top, stiffness = decoder.constants
-    norms = (s * halves).sum(axis=1) + trace
-    errors = xp.einsum("ij,ij->i", y, y).astype(xp.float32) - 2 * (s * b).sum(axis=1) + norms
-    levels = ((0.25 * (norms + share * errors - 2 * (s @ decoder.slope)) - low) * per_step).astype(xp.float32)
-    signs = s.astype(xp.int8)
-    place = 2 ** (d - 1).bit_length() - 1
-    shortest, longest = waits(d)
-    blocks = -(-n * 32 // _GPU_THREADS)
+    gram = xp.pad(decoder.gram, ((0, 0), (0, -d % 32)))
+    squares, levels = xp.einsum("ij,ij->i", y, y).astype(xp.float32), xp.empty(n, dtype=xp.float32)
+    digits = 2 ** (2 * d - 1).bit_length() - 1
     arguments = (
-        gains, b - decoder.slope, decoder.gram, signs, levels, _SLACK * xp.abs(b).sum(axis=1),
-        *map(np.int32, (n, d, n_steps, place, shortest, longest)), np.float32(1) + share, per_step, top, stiffness,
+        b, s @ decoder.gram, squares, gram, decoder.slope, s, levels,
+        *map(np.int32, (n, d, n_steps, digits, *waits(d))), _SLACK, *decoder.constants,
     )  # fmt: skip
-    _cuda_kernel(xp, -(-d // 32))((blocks,), (_GPU_THREADS,), arguments)
-    finite = xp.isfinite(b).all(axis=1)
-    return xp.where(finite[:, None], signs, xp.float32(xp.nan)), decoder.nearest(levels)
+    _cuda_kernel(xp, -(-d // 32))((-(-n * 32 // _GPU_THREADS),), (_GPU_THREADS,), arguments)
+    return s, decoder.nearest(levels)
 
 
 @cache

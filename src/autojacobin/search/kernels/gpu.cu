@@ -16,7 +16,8 @@ __device__ inline void append(u64* hits, u32* counts, u32 capacity, int query, u
     if (place < capacity) hits[(u64)query * capacity + place] = (u64)distance << 32 | position;
 }
 
-__device__ inline double sum_of_warp(double value)
+template <typename Number>
+__device__ inline Number sum_of_warp(Number value)
 {
     for (int other = 16; other > 0; other /= 2) value += __shfl_xor_sync(0xffffffffu, value, other);
     return value;
@@ -34,6 +35,13 @@ __device__ inline u16 half_of(float value)
     u16 half;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
     return half;
+}
+
+__device__ inline float number(u16 half)
+{
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
 }
 #endif
 
@@ -289,36 +297,93 @@ extern "C" __global__ void product_hits(
     }
 }
 
-// The list of each vector: the centre with the smallest norm + score. For a second list: another centre with the
-// smallest norm + score + (shift − along)². A warp for each row.
+// The list of each vector x: the centre c with the smallest ‖c‖² − 2 x·c. For a second list: another centre with the
+// smallest ‖c‖² − 2 x·c + (r·x − r·c)², with r the direction from the first centre to x. A warp for each row.
+//
+// Products with centres come in fp16, divided by the largest that they could be, of which they err by ERROR at most. So
+// a first pass finds how small a cost must be, and a second one computes again those that may be the smallest. The
+// number of centres is a multiple of 8; those that fill it up have infinite norms.
+
+#define ERROR 0x1p-9f
+#define INFINITE 0x1p127f
 
 template <bool SECOND>
 __device__ inline void least_centre(
-    const float* scores, const float* norms, const float* along, const float* shifts, const int* first,
-    u32 n_rows, u32 n, int* found)
+    const float* rows, const float* points, int width, const float* norms, u32 n_rows, u32 n,
+    const u16* products, const float* sizes, const float* directions, const u16* along, float largest,
+    const float* shifts, const int* first, int* found)
 {
-    u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= n_rows) return;
-    u64 least = ~0ull << 32, start = (u64)row * n;
-    #pragma unroll 4
-    for (u32 i = threadIdx.x % 32; i < n; i += 32) {
-        float part = SECOND ? shifts[row] - along[start + i] : 0.0f, cost = scores[start + i] + norms[i] + part * part;
-        if (!SECOND || i != first[row]) least = min(least, (u64)ordered(cost) << 32 | i);
+    u64 start = (u64)row * n, own = (u64)row * width;
+    float size = 2 * sizes[row], shift = SECOND ? shifts[row] : 0.0f;
+    u32 other_than = SECOND ? first[row] : n;
+    auto estimate_eight = [&](u32 i, float* lowest, float* highest) {
+        uint4 of_rows = *(const uint4*)(products + start + i), of_directions = of_rows;
+        if (SECOND) of_directions = *(const uint4*)(along + start + i);
+        #pragma unroll
+        for (u32 k = 0; k < 8; ++k) {
+            float cost = norms[i + k] - size * number(((const u16*)&of_rows)[k]), error = size * ERROR;
+            if (SECOND) {
+                float off = shift - largest * number(((const u16*)&of_directions)[k]);
+                cost += off * off;
+                error += (2 * fabsf(off) + largest * ERROR) * (largest * ERROR);
+            }
+            if (i + k == other_than) cost = INFINITE;
+            lowest[k] = cost - error;
+            highest[k] = cost + error;
+        }
+    };
+    float least = INFINITE, lowest[8], highest[8];
+    for (u32 i = 8 * lane; i < n; i += 256) {
+        estimate_eight(i, lowest, highest);
+        #pragma unroll
+        for (u32 k = 0; k < 8; ++k) least = fminf(least, highest[k]);
     }
-    for (int other = 16; other > 0; other /= 2) least = min(least, __shfl_xor_sync(0xffffffffu, least, other));
-    if (threadIdx.x % 32 == 0) found[row] = (int)(u32)least;
+    for (int other = 16; other > 0; other /= 2) least = fminf(least, __shfl_xor_sync(0xffffffffu, least, other));
+    u64 best = ~0ull << 32;
+    for (u32 from = 0; from < n; from += 256) {
+        u32 i = from + 8 * lane, near = 0;
+        if (i < n) {
+            estimate_eight(i, lowest, highest);
+            #pragma unroll
+            for (u32 k = 0; k < 8; ++k) near |= (u32)!(lowest[k] > least) << k;
+        }
+        for (u32 lanes = __ballot_sync(0xffffffffu, near); lanes; lanes &= lanes - 1) {
+            int owner = __ffs(lanes) - 1;
+            for (u32 places = __shfl_sync(0xffffffffu, near, owner); places; places &= places - 1) {
+                u32 centre = from + 8 * owner + __ffs(places) - 1;
+                float product = 0.0f, off = 0.0f;
+                #pragma unroll 4
+                for (int j = lane; j < width; j += 32) {
+                    float coordinate = points[(u64)centre * width + j];
+                    product += rows[own + j] * coordinate;
+                    if (SECOND) off += directions[own + j] * coordinate;
+                }
+                if (SECOND) off = shift - sum_of_warp(off);
+                float cost = norms[centre] - 2 * sum_of_warp(product) + off * off;
+                best = min(best, (u64)ordered(cost) << 32 | centre);
+            }
+        }
+    }
+    if (lane == 0) found[row] = (int)(u32)best;
 }
 
-extern "C" __global__ void first_centres(const float* scores, const float* norms, u32 n_rows, u32 n, int* found)
+extern "C" __global__ void first_centres(
+    const float* rows, const float* points, int width, const float* norms, u32 n_rows, u32 n,
+    const u16* products, const float* sizes, int* found)
 {
-    least_centre<false>(scores, norms, nullptr, nullptr, nullptr, n_rows, n, found);
+    least_centre<false>(
+        rows, points, width, norms, n_rows, n, products, sizes, nullptr, nullptr, 0, nullptr, nullptr, found);
 }
 
 extern "C" __global__ void second_centres(
-    const float* scores, const float* norms, const float* along, const float* shifts, const int* first,
-    u32 n_rows, u32 n, int* found)
+    const float* rows, const float* points, int width, const float* norms, u32 n_rows, u32 n,
+    const u16* products, const float* sizes, const float* directions, const u16* along, float largest,
+    const float* shifts, const int* first, int* found)
 {
-    least_centre<true>(scores, norms, along, shifts, first, n_rows, n, found);
+    least_centre<true>(
+        rows, points, width, norms, n_rows, n, products, sizes, directions, along, largest, shifts, first, found);
 }
 
 // The number with a given rank, from 1 on, in each row: the largest number that fewer than ``rank`` are below.
@@ -395,14 +460,6 @@ extern "C" __global__ void lowest_hits(
 __device__ inline double number(u8 value) { return value; }
 __device__ inline double number(float value) { return value; }
 __device__ inline double number(double value) { return value; }
-#ifndef ON_CPU
-__device__ inline double number(u16 half)
-{
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
-    return value;
-}
-#endif
 
 // The k nearest of the vectors that the hits of each query name: squared distances in float64, equal ones in order of
 // position. The positions are -1 where there are fewer hits, or more than there was room for.
