@@ -146,7 +146,8 @@ def index(n: int) -> None:
     report(f"encode {n:,} on the GPU", n / 5e6 * 1e3, lambda: hasher.encode(block), 3)
     report(f"encode {n:,} from the host", n / 5e6 * 1e3, lambda: hasher.encode(X), 3)
     for copies in (1, 2):
-        lists = PartitionedAutoencoder(copies * (BITS + 12), n_lists=4_096, copies=copies, random_state=0, device="cuda")
+        n_bits = copies * (BITS + 12)
+        lists = PartitionedAutoencoder(n_bits, n_lists=4_096, copies=copies, random_state=0, device="cuda")
         lists.fit(X[: 64 * 4_096])
         report(f"encode {n:,} in {copies} list(s) each", n / 5e6 * 1e3, lambda lists=lists: lists.encode(block), 3)
 

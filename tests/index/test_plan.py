@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from autojacobin import LSH, BinaryAutoencoder, DataError, Index, PartitionedAutoencoder, PartitionedHasher
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.execution import search_codes, search_wider
+from autojacobin.index.plan import make_plan
 from autojacobin.search.kernels.segment_search import mark_unlike
 from autojacobin.search.probing import Probing
 
@@ -48,6 +49,17 @@ def index(request, X):
     index = Index(METHODS[request.param]().fit(X))
     index.add(X)
     return index
+
+
+@pytest.mark.parametrize(("recall", "planned"), [(0.5, 0.525), (0.9, 0.905), (0.98, 0.981)])
+def test_a_plan_allows_fewer_misses_unless_the_queries_were_those_of_a_user(index, X, recall, planned):
+    known = index._state.knowledge
+    taught = replace(known, queries=X[:100])
+    plan, as_taught = (make_plan(index._state, lambda _, some=some: some, 10, recall=asked)
+                       for some, asked in ((known, recall), (taught, planned)))  # fmt: skip
+    assert plan.at_least >= planned - 1e-6
+    assert abs(plan.candidates - as_taught.candidates) <= 1
+    assert plan.lists == as_taught.lists
 
 
 @pytest.mark.parametrize("recall", [0.5, 0.9, 0.97])

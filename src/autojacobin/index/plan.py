@@ -46,6 +46,7 @@ _MOST_LISTS = 2**11  # that such a query scans; of ten million vectors, they hav
 _NEAR_MIDDLE = 0.25  # of the smallest squared distance to the middle; there, codes of residuals tell too little
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
 _WIDER_LISTS = 5  # how many thresholds further an unlike query goes; the last one is for the most unlike
+_MISSES_PLANNED = 0.95  # of those asked for: queries are a little less like stored vectors than these are
 _MOST_NUMBERS_BY_BLAS = 2**13  # so few are summed up in the calling thread
 
 
@@ -166,10 +167,11 @@ def _cheapest(
     level = known.level(k)
     if level is None:
         return None
+    planned = recall if known.own_queries is not None else 1 - _MISSES_PLANNED * (1 - recall)
     recalls = known.at_least[level]
-    if not (recalls >= recall).any():
+    if not (recalls >= planned).any():
         recalls = known.seen[level]  # the sample was too small to be sure
-    numbers = np.array([_candidates_for(recall, known.candidates, row) for row in recalls])
+    numbers = np.array([_candidates_for(planned, known.candidates, row) for row in recalls])
     n = state.n_live if n_allowed is None else n_allowed
     share = n / state.n_live
     beyond = min(int(np.searchsorted(known.levels, k / share)), len(known.levels) - 1)  # of a random filter
