@@ -51,7 +51,7 @@ def index(request, X):
     return index
 
 
-@pytest.mark.parametrize(("recall", "planned"), [(0.5, 0.525), (0.9, 0.905), (0.98, 0.981)])
+@pytest.mark.parametrize(("recall", "planned"), [(0.5, 0.52), (0.9, 0.904), (0.975, 0.976)])
 def test_a_plan_allows_fewer_misses_unless_the_queries_were_those_of_a_user(index, X, recall, planned):
     known = index._state.knowledge
     taught = replace(known, queries=X[:100])

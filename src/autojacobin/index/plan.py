@@ -46,7 +46,7 @@ _MOST_LISTS = 2**11  # that such a query scans; of ten million vectors, they hav
 _NEAR_MIDDLE = 0.25  # of the smallest squared distance to the middle; there, codes of residuals tell too little
 _SHARE_BY_CODES = 0.25  # of all vectors; where more would be candidates, all are compared without codes
 _WIDER_LISTS = 5  # how many thresholds further an unlike query goes; the last one is for the most unlike
-_MISSES_PLANNED = 0.95  # of those asked for: queries are a little less like stored vectors than these are
+_MISSES_PLANNED = 0.96  # of those asked for: queries are a little less like stored vectors than these are
 _MOST_NUMBERS_BY_BLAS = 2**13  # so few are summed up in the calling thread
 
 
