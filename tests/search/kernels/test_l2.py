@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autojacobin.core.compilation import kernel
 from autojacobin.search import rerank
 from autojacobin.search.euclidean import squared_distances
 from autojacobin.search.kernels import l2 as kernels
 from tests.search.candidates import by_sorting, drawn
 
-estimate_rows = numba.njit(kernels.estimate_rows)  # otherwise compiled as a part of other kernels only
+estimate_rows = kernel(kernels.estimate_rows)  # otherwise compiled as a part of other kernels only
 
 
 def all_measured(queries, candidates, vectors, k):

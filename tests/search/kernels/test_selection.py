@@ -1,11 +1,11 @@
 """Selection of the smallest, against sorting."""
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autojacobin.core.compilation import kernel
 from autojacobin.search.kernels.selection import (
     LAST_ID,
     keep_nearest,
@@ -17,7 +17,7 @@ from autojacobin.search.kernels.selection import (
 )
 
 # otherwise compiled as parts of other kernels only
-compiled_keep_nearest, compiled_select_few = numba.njit(keep_nearest), numba.njit(select_few)
+compiled_keep_nearest, compiled_select_few = kernel(keep_nearest), kernel(select_few)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.float32, np.float64]))
