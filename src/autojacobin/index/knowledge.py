@@ -232,6 +232,7 @@ class _Lists(_AllCodes):
         assert isinstance(hasher, ListHasher)
         self.state, self.distance, self.hasher = state, distance, hasher
         self.sizes = np.sum([np.diff(segment.lists(hasher).bounds) for segment in state.segments], axis=0)
+        self.lists_of = [segment.lists(hasher).labels() for segment in state.segments]
         n_lists = len(self.sizes)
         most = min(n_lists, max(1, _CODES_SCANNED * n_lists // (len(queries) * state.n_live)))
         self.numbers, self.squared = list_search(state).chosen_lists(queries, Probing(most))
@@ -294,9 +295,9 @@ class _Lists(_AllCodes):
     def _labels(self, ids: Ids) -> npt.NDArray[np.int32]:
         """Lists of some vectors, one after another for each copy."""
         labels = np.zeros((self.hasher.copies, ids.size), dtype=np.int32)
-        for segment in self.state.segments:
+        for segment, lists in zip(self.state.segments, self.lists_of, strict=True):
             places, positions = segment.find(ids.ravel())
-            labels[:, places] = segment.lists(self.hasher).labels(positions)
+            labels[:, places] = lists[:, positions]
         return labels.reshape(-1, *ids.shape)
 
 

@@ -149,16 +149,16 @@ class Lists:
 
     @cached_property
     def _slots(self) -> npt.NDArray[np.int32]:
-        """The slots of all rows, kept for the next filter."""
-        return self._find_slots()
-
-    def _find_slots(self) -> npt.NDArray[np.int32]:
-        """Find the slots of all rows, shape (copies, rows)."""
+        """The slots of all rows, shape (copies, rows), kept for the next filter."""
         n_rows = self.n // self.copies
         slots, bounds = np.empty(self.n, dtype=np.int32), np.zeros(n_rows + 1, dtype=np.int64)
         group_rows(self.positions, bounds, slots)
         return np.ascontiguousarray(slots.reshape(n_rows, self.copies).T)
 
-    def labels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """The lists of some rows, shape (copies, rows). Only learning asks, so the slots of all rows are not kept."""
-        return (np.searchsorted(self.bounds, self._find_slots()[:, rows], side="right") - 1).astype(np.int32)
+    def labels(self) -> npt.NDArray[np.int32]:
+        """The lists of all rows, shape (copies, rows), of which the first is lowest."""
+        of_slots = np.repeat(np.arange(self.n_lists, dtype=np.int32), np.diff(self.bounds))
+        found = np.empty((self.copies, self.n // self.copies), dtype=np.int32)
+        found[0, self.positions[::-1]] = of_slots[::-1]  # of a position that comes twice, the last one counts
+        found[-1, self.positions] = of_slots
+        return found
