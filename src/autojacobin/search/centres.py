@@ -105,7 +105,8 @@ class Centres:
         self.arrays()  # made once, before threads need them
 
         def work(rows: slice) -> None:
-            labels[rows] = self.nearest(as_floats(vectors[rows], rows.start), 1)[0][:, 0]
+            nearest = self.nearest(as_floats(vectors[rows], rows.start), 1)[0]
+            labels[rows] = np.maximum(nearest[:, 0], 0)  # -1 where distances overflow
 
         run_tasks(work, [(rows,) for rows in slices(len(vectors), _ROWS_PER_TASK)])
         return labels
