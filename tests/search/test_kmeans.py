@@ -300,8 +300,3 @@ def test_wrong_arguments_are_explained():
         kmeans(X, 2, random_state=0).assign(X[:, 1:])
     with pytest.raises(DataError, match="contains NaN in row 1"):
         kmeans(X, 2, random_state=0).assign(np.where(np.arange(10)[:, None] == 1, np.nan, X))
-
-
-def test_vectors_whose_distances_overflow_have_a_list():
-    points = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
-    assert np.array_equal(Centres(points).assign(np.full((3, 4), 1e20)), [0, 0, 0])

@@ -105,8 +105,7 @@ class Centres:
         self.arrays()  # made once, before threads need them
 
         def work(rows: slice) -> None:
-            nearest = self.nearest(as_floats(vectors[rows], rows.start), 1)[0]
-            labels[rows] = np.maximum(nearest[:, 0], 0)  # -1 where distances overflow
+            labels[rows] = self.nearest(as_floats(vectors[rows], rows.start), 1)[0][:, 0]
 
         run_tasks(work, [(rows,) for rows in slices(len(vectors), _ROWS_PER_TASK)])
         return labels
