@@ -1,6 +1,8 @@
 """The centres of inverted lists, and the nearest of them.
 
-All slices of the work have sizes that do not depend on the number of cores, so neither do the results.
+Distances are taken from matrix products, ‖x − c‖² = ‖x‖² + ‖c‖² − 2 x·c, after the mean of the centres was subtracted
+from both, so that little is lost by rounding. All slices of the work have sizes that do not depend on the number of
+cores, so neither do the results.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search import gpu
 from autojacobin.search.kernels.byte_products import CENTRES_PER_GROUP, STEPS_AT_ONCE, write_groups
-from autojacobin.search.kernels.clustering import choose_first_and_second
+from autojacobin.search.kernels.clustering import choose_first_and_second, nearest_column
 from autojacobin.search.kernels.coarse_quantiser import FEWEST_IN_CELLS, cells_to_look_at, nearest_centres
 
+_PRODUCTS_PER_BLOCK = 2**21
 _PRODUCTS_ON_GPU = 2**27
 _GPU_THREADS, _ROWS_PER_GPU_BLOCK = 256, 8  # a warp for each row
+_FEWEST_ROWS, _MOST_ROWS = 128, 1024  # of a block; each product packs all centres again, so it should have many rows
+_BLOCKS_PER_TASK = 8
 _TURNS_PER_SPLIT = 8
 _NEAR_CENTRES = 24  # of which the second is chosen
 _ROWS_PER_TASK = 512
@@ -101,13 +106,21 @@ class Centres:
         if device != "cpu" or namespace(X) is not np:
             (found,) = self._nearest_on_gpu(vectors, 1)
             return to_host(found) if namespace(X) is np else found
+        per_block = min(max(_PRODUCTS_PER_BLOCK // len(self), _FEWEST_ROWS), _MOST_ROWS)
+        per_task = _BLOCKS_PER_TASK * per_block
         labels = np.empty(len(vectors), dtype=np.int32)
-        self.arrays()  # made once, before threads need them
 
-        def work(rows: slice) -> None:
-            labels[rows] = self.nearest(as_floats(vectors[rows], rows.start), 1)[0][:, 0]
+        def work(start: int) -> None:
+            end = min(start + per_task, len(vectors))
+            memory = np.empty((min(per_block, end - start), len(self)), dtype=np.float32)
+            for first in range(start, end, per_block):
+                rows = slice(first, min(first + per_block, end))
+                block = as_floats(vectors[rows], first).astype(np.float32, copy=False) - self.origin
+                products = np.matmul(block, self._shifted.T, out=memory[: len(block)])
+                nearest_column(products, self._norms, labels[rows])
 
-        run_tasks(work, [(rows,) for rows in slices(len(vectors), _ROWS_PER_TASK)])
+        with one_blas_thread():
+            run_tasks(work, [(start,) for start in range(0, len(vectors), per_task)])
         return labels
 
     def _nearest_on_gpu(self, X: Any, n: int) -> Any:

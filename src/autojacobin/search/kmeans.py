@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.parallel import Progress, run_tasks
+from autojacobin.core.parallel import Progress, one_blas_thread, run_tasks
 from autojacobin.core.sampling import as_random_state
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.search.arguments import as_count
@@ -77,13 +77,14 @@ def kmeans(
     chosen = np.sort(rng.choice(len(vectors), wanted, replace=False))
     centres = Centres(vectors[chosen].astype(np.float32))
     labels: npt.NDArray[np.int32] | None = None
-    for turn in range(iterations):
-        before, labels = labels, centres.assign(vectors, device)
-        if before is not None and np.array_equal(before, labels):
-            break
-        centres = _moved(centres, vectors, labels, rng)
-        if progress is not None:
-            progress("partitioning", turn + 1, iterations)
+    with one_blas_thread():
+        for turn in range(iterations):
+            before, labels = labels, centres.assign(vectors, device)
+            if before is not None and np.array_equal(before, labels):
+                break
+            centres = _moved(centres, vectors, labels, rng)
+            if progress is not None:
+                progress("partitioning", turn + 1, iterations)
     return centres
 
 

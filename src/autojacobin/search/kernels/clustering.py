@@ -6,9 +6,36 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin.core.compilation import kernel
+from autojacobin.core.compilation import kernel, use_wide_registers
 
+_STRIP = 64
 _TINY = 1e-37
+
+
+@kernel
+def nearest_column(products: Any, norms: Any, labels: Any) -> None:
+    """Write the column with the smallest norm − 2 · product of each row; of equal ones the first.
+
+    With x·c from a matrix product, ‖x − c‖² − ‖x‖² = ‖c‖² − 2 x·c. A strip of columns is read one by one only if it
+    holds something smaller than what was found before, and whether it does is tested by whole vectors.
+    """
+    use_wide_registers()
+    columns = np.uint64(products.shape[1])
+    for row in range(products.shape[0]):
+        best, label = np.float32(np.inf), np.int64(0)
+        first = np.uint64(0)
+        while first < columns:
+            end = min(first + np.uint64(_STRIP), columns)
+            smaller = False
+            for j in range(first, end):
+                smaller |= norms[j] - np.float32(2) * products[row, j] < best
+            if smaller:
+                for j in range(first, end):
+                    value = norms[j] - np.float32(2) * products[row, j]
+                    if value < best:
+                        best, label = value, np.int64(j)
+            first = end
+        labels[row] = label
 
 
 @kernel(reassociate=True)
