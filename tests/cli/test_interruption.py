@@ -45,7 +45,7 @@ def all_paths(folder):
     ids=["build-SIGTERM", "build-SIGINT", "add-SIGTERM"],
 )
 def test_a_stopped_change_leaves_the_folder_as_it_was(folder, arguments, number):
-    zeros(folder / "large.npy", 8_000_000, 64)  # so many that the signal never comes too late
+    zeros(folder / "large.npy", 8_000_000, 64)  # it takes long enough to be stopped
     before, paths = contents(folder), all_paths(folder)
     # in a process of its own: in that of the tests, a signal during a collection of garbage is lost in a callback
     with process([*PROGRAM, *arguments, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
