@@ -12,7 +12,10 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: test check quick lowest pythons release browser demo docs lint types pytest rare bounds avx2 fuzz stress format clean
+# The libraries of kernels are built again when their sources change.
+NATIVE := $(wildcard native/*.* native/*/*.*)
+
+.PHONY: native test check quick lowest pythons release browser demo docs lint types pytest rare bounds avx2 fuzz stress format clean
 
 # What a change usually breaks: each feature, format, adapter and message. The types are checked beside the tests.
 test: lint
@@ -21,6 +24,9 @@ test: lint
 # What rarely breaks: interrupts at every instant, long random runs, every method's contract, bounds, other versions.
 check:
 	.ci/run rare bounds lowest pythons
+
+# The kernels, for the lowest level of CPU and this machine's best; AUTOJACOBIN_LEVELS=all make native builds all.
+native: $(VENV)/.native
 
 demo: $(VENV)/.demo-installed
 	$(BIN)/autojacobin demo
@@ -42,21 +48,21 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports > build/layers.txt || { cat build/layers.txt; exit 1; }
 
-types: $(VENV)/.installed
+types: native
 	$(BIN)/mypy
 
 # Temporary files are in memory, where there is room for them: the disk would take a tenth of the time.
-pytest: $(VENV)/.installed
+pytest: native
 	@test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 4000000 2>/dev/null && export TMPDIR=/dev/shm; $(PYTEST)
 
-rare: $(VENV)/.installed
+rare: native
 	$(PYTEST) -m 'rare or hypothesis' --hypothesis-profile thorough
 
 # What finds most mistakes soonest: codes, distances, models, the index, the service's requests, the command line.
 QUICK := tests/test_codes.py tests/search/test_distances.py tests/hashers/test_persistence.py \
     tests/hashers/test_estimator.py tests/hashers/test_shallow_methods.py tests/index/test_bad_input.py tests/index/test_metrics.py \
     tests/index/test_own_codes.py tests/service/test_requests.py tests/cli/test_wrong_use.py
-quick: $(VENV)/.installed
+quick: native
 	$(PYTEST) --quiet $(QUICK)
 
 # The same with the lowest versions of all packages, and on other Pythons: make pythons PYTHONS="3.12 3.13"
@@ -79,25 +85,25 @@ release:
 	@echo 'dist/ holds version $(VERSION). To publish it: build/packaging/bin/twine upload dist/*'
 
 # The kernels of search and index once more with every array access checked, compiled into a cache of their own.
-bounds: $(VENV)/.installed
+bounds: native
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/bounds $(PYTEST) tests/search tests/index \
 	    --ignore tests/index/test_crash.py --ignore tests/index/test_interrupted.py
 
 # All tests as on an x86 CPU without AVX-512: numba and OpenBLAS use nothing beyond AVX2.
-avx2: $(VENV)/.installed
+avx2: native
 	@test "$$(uname -m)" = x86_64 || { echo 'make avx2 needs an x86-64 CPU; this one is '$$(uname -m)'.'; exit 1; }
 	NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES= OPENBLAS_CORETYPE=Haswell NUMBA_CACHE_DIR=$(CURDIR)/build/avx2 \
 	    $(PYTEST)
 
 # RUNS inputs for each reader of files, or for each of TARGETS.
 RUNS ?= 2000
-fuzz: $(VENV)/.fuzz-installed
+fuzz: $(VENV)/.fuzz-installed native
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice $(BIN)/python -m tests.fuzz --runs $(RUNS) $(TARGETS)
 
 # Kills, interrupts, power cuts, full disks and damage against a model, for minutes: make stress SECONDS=600 SEED=2
 SECONDS ?= 300
 SEED    ?= 1
-stress: $(VENV)/.installed
+stress: native
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.stress --seconds $(SECONDS) --seed $(SEED)
 
 format: $(VENV)/.installed
@@ -107,14 +113,19 @@ format: $(VENV)/.installed
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
+# An editable install compiles the kernels, too; this does it again for what has changed since.
+$(VENV)/.native: $(NATIVE) $(VENV)/.installed
+	$(BIN)/python native/build_backend.py
+	touch $@
+
 # The demo needs a fraction of what the tests need, and whoever tries the library first should not wait for the rest.
-$(VENV)/.demo-installed: pyproject.toml | $(BIN)/python
+$(VENV)/.demo-installed: pyproject.toml $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[cli,data,figures]'
 	touch $@
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[test]' --group docs
-	touch $@ $(VENV)/.demo-installed $(VENV)/.docs-installed
+	touch $@ $(VENV)/.demo-installed $(VENV)/.docs-installed $(VENV)/.native
 
 # The site reads the sources without importing them, so it needs neither the library nor what that needs.
 $(VENV)/.docs-installed: pyproject.toml | $(BIN)/python

@@ -22,4 +22,4 @@ def index(hasher):
 def scanned_as(request, monkeypatch):
     """Scan the words of a tile or its slices, however many queries there are."""
     fewest = 1 if request.param == "slices" else 10**9
-    monkeypatch.setattr("autojacobin.search.kernels.scan._FEWEST_QUERIES_TO_SLICE", fewest)
+    monkeypatch.setattr("autojacobin.search.scan._FEWEST_QUERIES_TO_SLICE", fewest)

@@ -88,7 +88,7 @@ def test_equals_brute_force_over_many_tiles(n_bits, k):
 
 
 def use_cores(cores, monkeypatch):
-    for module in ("core.parallel", "search.kernels.scan"):
+    for module in ("core.parallel", "search.scan"):
         monkeypatch.setattr(f"autojacobin.{module}.usable_cores", lambda: cores)
 
 

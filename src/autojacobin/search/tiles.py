@@ -5,7 +5,8 @@ A tile takes at most 32 KB, so that it stays in the nearest cache while many que
 
 A tile has L lanes: 8 for codes of up to 128 bits, 4 for longer ones. Code p = 64 g + (64 / L) j + s of a tile is at
 ``[w, j, s·G + g]``, with G the number of groups of 64 codes in a tile. So the eight words from one place on belong to
-the same place of eight groups, and squares of 64 × 64 bits can be transposed side by side (``kernels/bitslice.py``).
+the same place of eight groups, and squares of 64 × 64 bits can be transposed side by side
+(``native/codes/bitslice.hpp``).
 The layout is part of the file format of an index.
 """
 
@@ -21,8 +22,8 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
 from autojacobin.search.gpu import DeviceCodes
 from autojacobin.search.kernels.popcount import lowest_levels, write_tiles
-from autojacobin.search.kernels.scan import ALL_ALLOWED, topk
 from autojacobin.search.queries import Queries
+from autojacobin.search.scan import ALL_ALLOWED, topk
 
 _MOST_CODES, _FEWEST_CODES = 2048, 128
 _BYTES_PER_TILE = 2**15

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from autojacobin.core.compilation import kernel
 from autojacobin.search.kernels.selection import (
     LAST_ID,
-    keep_nearest,
     merge_topk,
     select_few,
     select_smallest,
@@ -17,7 +16,7 @@ from autojacobin.search.kernels.selection import (
 )
 
 # otherwise compiled as parts of other kernels only
-compiled_keep_nearest, compiled_select_few = kernel(keep_nearest), kernel(select_few)
+compiled_select_few = kernel(select_few)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.float32, np.float64]))
@@ -62,20 +61,6 @@ def test_the_smallest_of_a_list_in_order_of_position(seed, k, dtype):
     found, positions = smallest(values.astype(dtype) * scale, k)
     assert np.array_equal(positions, np.argsort(values, kind="stable")[:k])
     assert np.array_equal(found, values[positions].astype(dtype) * scale)
-
-
-@given(st.integers(0, 2**32), st.integers(1, 300))
-def test_the_nearest_are_kept_in_order_of_position(seed, k):
-    rng = np.random.default_rng(seed)
-    n, n_levels = int(rng.integers(k, 600)), int(rng.integers(1, 40))
-    distances = rng.integers(0, n_levels, (1, n)).astype(np.uint16)
-    positions = np.sort(rng.permutation(5000)[:n])[None].astype(np.int32)
-    kept = np.sort(np.argsort(distances[0], kind="stable")[:k])
-    expected = positions[0, kept], distances[0, kept]
-    radius = compiled_keep_nearest(positions, distances, 0, n, k, np.empty(n_levels + 1, dtype=np.int32))
-    assert np.array_equal(positions[0, :k], expected[0])
-    assert np.array_equal(distances[0, :k], expected[1])
-    assert radius == expected[1].max()
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.booleans(), st.sampled_from([40, 32768]))

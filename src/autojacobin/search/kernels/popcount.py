@@ -1,9 +1,5 @@
 """Distances of codes by counting bits, and the tiles that codes are stored in.
 
-A weighted distance is a sum of integer weights over the bits that differ. The weights of a query are stored as bit
-planes: plane t marks the bits whose weight has 2^t in its binary form. A sum of weights is then one bit count for each
-plane.
-
 The spherical Hamming distance depends on two counts alone, and a table gives the *level* of each pair of counts
 (``queries.Levels``). Levels are whole numbers in float32, because ``select_smallest`` needs an infinity for codes that
 do not count.
@@ -40,33 +36,6 @@ def write_tiles(rows: Any, tiles: Any, first: int) -> None:
         column = (bit - lane * steps) * groups + group
         for w in range(rows.shape[1]):
             tiles[tile, w, lane, column] = rows[row, w]
-
-
-@kernel(inline=True)
-def code_distance(words: Any, t: int, g: Any, bit: Any, queries: Any, planes: Any, q: int, lists: Any) -> Any:
-    """Distance of code 64 g + ``bit`` of tile ``t`` to query ``q``.
-
-    ``lists`` is a tuple with an entry for each plane, or with one entry for the Hamming distance. The compiler knows
-    its length and leaves out what is not needed.
-    """
-    by_eights = words.shape[2] == 8  # or by fours; a division by a number unknown to the compiler would be slow
-    lane = bit >> 3 if by_eights else bit >> 4
-    step = bit & 7 if by_eights else bit & 15
-    column = step * (words.shape[2] * words.shape[3] >> 6) + g
-    distance = _word_distance(words[t, 0, lane, column] ^ queries[q, 0], planes, q, 0, lists)
-    for w in range(1, words.shape[1]):
-        distance += _word_distance(words[t, w, lane, column] ^ queries[q, w], planes, q, w, lists)
-    return distance
-
-
-@kernel(inline=True)
-def _word_distance(differing: Any, planes: Any, q: int, w: int, lists: Any) -> Any:
-    if len(lists) == 1:
-        return np.int64(popcount(differing))
-    total = _ZERO
-    for p in range(len(lists)):
-        total += popcount(differing & planes[q, p, w]) << np.uint64(p)
-    return np.int64(total)
 
 
 @kernel

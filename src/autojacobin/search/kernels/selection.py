@@ -1,8 +1,5 @@
 """The k smallest of many distances; equal distances in the order of their ids.
 
-*By counting*, for distances between codes, which are small whole numbers: a table counts the codes at each distance,
-which gives the distance of the k-th nearest.
-
 *By heaps*, for real numbers. A pass without branches first takes the minimum of every so many values. The k-th smallest
 of these minima is a limit that at least k values do not exceed, and few more do not.
 
@@ -27,32 +24,6 @@ LAST_ID = 2**63 - 1
 _INFINITE_BITS = np.int32(0x7F800000)  # of float32
 _DIGIT_BITS, _POSITION_BITS = 11, 44
 _DIGIT = np.uint64(2**_DIGIT_BITS - 1)
-
-
-@kernel(inner=True)
-def keep_nearest(positions: Any, distances: Any, q: int, count: int, k: int, counts: Any) -> int:
-    """Move the ``k`` nearest of ``count`` codes of query ``q`` to the front, in the order of their positions.
-
-    At equal distances the first ones stay. Gives the distance of the k-th nearest. ``counts`` is memory for a table.
-    """
-    for distance in range(counts.shape[0]):
-        counts[distance] = 0
-    for c in range(count):
-        counts[distances[q, c]] += 1
-    radius, below = 0, 0
-    while below + counts[radius] < k:
-        below += counts[radius]
-        radius += 1
-    missing, kept = k - below, 0
-    for c in range(count):
-        # Written in any case and then counted or not: the CPU would mispredict half of the branches.
-        positions[q, kept] = positions[q, c]
-        here = distances[q, c]
-        distances[q, kept] = here
-        at_radius = here == radius
-        kept += (here < radius) | (at_radius & (missing > 0))
-        missing -= at_radius
-    return radius
 
 
 @kernel

@@ -1,0 +1,88 @@
+// How arrays come from Python and go back. Inputs may be read-only. Nothing is converted: another type, another number
+// of axes or gaps between the rows are errors.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "../arrays.hpp"
+
+namespace autojacobin {
+
+namespace nb = nanobind;
+
+template <class T, std::size_t Axes>
+using Input = nb::ndarray<const T, nb::ndim<Axes>, nb::c_contig, nb::device::cpu>;
+
+// An array of the caller that a kernel writes to, where threads share one result
+template <class T, std::size_t Axes>
+using Output = nb::ndarray<T, nb::ndim<Axes>, nb::c_contig, nb::device::cpu>;
+
+template <class T, std::size_t Axes>
+using Returned = nb::ndarray<nb::numpy, T, nb::ndim<Axes>, nb::c_contig>;
+
+// An argument that takes an array as it is; without noconvert(), nanobind would copy arrays of other types.
+inline auto array(const char* name) {
+    return nb::arg(name).noconvert();
+}
+
+template <class T, nb::ssize_t... Lengths, class... Options>
+auto view(const nb::ndarray<T, nb::shape<Lengths...>, Options...>& array) {
+    View<T, sizeof...(Lengths)> result{array.data(), {}};
+    for (std::size_t axis = 0; axis < sizeof...(Lengths); ++axis) result.shape[axis] = i64(array.shape(axis));
+    return result;
+}
+
+// Memory for a result, which becomes an array that owns it.
+template <class T, std::size_t Axes>
+class Result {
+public:
+    explicit Result(std::array<i64, Axes> shape) : view{nullptr, shape} {
+        i64 size = 1;
+        for (i64 length : shape) size *= length;
+        memory_ = std::make_unique<Buffer<T>>(size);
+        view.data = memory_->data();
+    }
+
+    Returned<T, Axes> array() {
+        std::array<std::size_t, Axes> shape;
+        for (std::size_t axis = 0; axis < Axes; ++axis) shape[axis] = std::size_t(view.shape[axis]);
+        Buffer<T>* memory = memory_.release();
+        const nb::capsule owner(memory, [](void* pointer) noexcept { delete static_cast<Buffer<T>*>(pointer); });
+        return Returned<T, Axes>(memory->data(), Axes, shape.data(), owner);
+    }
+
+    View<T, Axes> view;
+
+private:
+    std::unique_ptr<Buffer<T>> memory_;
+};
+
+// Every kernel runs without the GIL. Nothing of Python may be touched inside.
+template <class Function>
+void without_gil(Function&& function) {
+    const nb::gil_scoped_release release;
+    std::forward<Function>(function)();
+}
+
+// What a kernel reads or writes is checked once, here: a wrong shape is an error of the caller's code.
+inline void require(bool condition, const std::string& expected) {
+    if (!condition) throw nb::value_error(("wrong argument of a kernel: " + expected).c_str());
+}
+
+// For classes that keep references to arrays: a copy of an index's memory is never what a caller wants.
+template <class Class>
+void refuse_copies(nb::class_<Class>& bound) {
+    for (const char* name : {"__reduce_ex__", "__copy__", "__deepcopy__"})
+        bound.def(name, [](nb::handle self, nb::args) -> nb::object {
+            const std::string type = nb::cast<std::string>(self.type().attr("__name__"));
+            throw nb::type_error((type + " refers to memory and cannot be copied or pickled; make it again").c_str());
+        });
+}
+
+}  // namespace autojacobin

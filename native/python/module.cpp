@@ -1,0 +1,11 @@
+// The module of one level. Each family of kernels has a file beside this one, so that they are compiled side by side,
+// and a change of one family compiles one file.
+#include <nanobind/nanobind.h>
+
+namespace autojacobin {
+void bind_codes(nanobind::module_& module);
+}
+
+NB_MODULE(AUTOJACOBIN_MODULE, module) {
+    autojacobin::bind_codes(module);
+}
