@@ -61,7 +61,7 @@ _DEVIATIONS = 1.645  # the lower bounds of recalls hold for 95 samples in 100
 _MISSED = 3  # neighbours, of one more query that each bound counts
 _SHARE_LIKE = 0.995  # of the queries, whose nearest neighbours are as near as is usual
 _ALL_CELLS = 2**30  # more than there are, where a search looks at all of them
-_TRIED = (0.8, 0.9, 0.95, 0.99)  # recalls, by searches as any other
+_TRIED = (0.9, 0.95, 0.99)  # recalls, by searches as any other
 _LARGEST_GAP = 0.003  # between the recall of such a search and that of the table
 _ROUNDING = 1e-6  # of logarithms, by which compiled code may differ
 _ROOM_FOR_LISTS = 1.25  # beyond the most that such a query scans
@@ -141,13 +141,16 @@ def learn(state: State, distance: str, queries: npt.NDArray[Any] | None = None) 
         scanned.weights, scanned.thresholds, scanned.lists, scanned.codes, scanned.most, far, middle, central,
         np.empty((0, asked.shape[1]), np.float32) if queries is None else asked.astype(np.float32),
     )  # fmt: skip
-    return _corrected(known, state, distance, asked, own, levels)
+    return _corrected(known, state, distance, asked, own, levels) if isinstance(scanned, _Lists) else known
 
 
 def _corrected(
     known: Knowledge, state: State, distance: str, queries: npt.NDArray[Any], own: Ids, levels: Sequence[_Level]
 ) -> Knowledge:
-    """Carry out plans, and where these miss more neighbours than they should, multiply all misses of the level."""
+    """Carry out plans for lists, and where these miss more neighbours than they should, multiply all misses of a level.
+
+    Without lists, all codes are compared, as they were to learn.
+    """
     seen, at_least = known.seen.copy(), known.at_least.copy()
     for place, level in enumerate(levels):
         asked, mine = queries[:: level.every], own[:: level.every, np.newaxis]
