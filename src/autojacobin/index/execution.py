@@ -171,7 +171,7 @@ def list_search(state: State) -> ListSearch:
         assert isinstance(hasher, ListHasher)
         weights = None
         if isinstance(hasher, PartitionedAutoencoder):
-            weights = ResidualWeights(hasher.decoder_, hasher.origin_, hasher.query_grid())
+            weights = ResidualWeights(hasher.decoder_, hasher.origin_, hasher.query_grid(), hasher.code_error())
         stored = [_stored(segment, segment.lists(hasher), _live_codes(segment, hasher)) for segment in state.segments]
         kept = state.kept["lists"] = ListSearch(hasher.search_centres(), stored, weights, _measure_if_needed(state))
     return kept

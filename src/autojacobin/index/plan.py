@@ -155,11 +155,11 @@ def make_plan(
     everything = Plan(wanted, distance, True, n, True, 1.0, 1.0, 1.0)
     if asked == 1 or n <= EXACT_UP_TO:
         return everything
-    return _cheapest(state, know(distance), wanted, asked, distance, n_allowed) or everything
+    return cheapest(state, know(distance), wanted, asked, distance, n_allowed) or everything
 
 
-def _cheapest(
-    state: State, known: Knowledge, k: int, recall: float, distance: str, n_allowed: int | None
+def cheapest(
+    state: State, known: Knowledge, k: int, recall: float, distance: str, n_allowed: int | None = None
 ) -> Plan | None:
     """The plan that reaches a recall at the least cost; None if none is known to, or to compare all costs less."""
     # With a filter, each query finds its own level. The candidates of an unfiltered search are enough, because a larger

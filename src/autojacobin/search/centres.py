@@ -164,9 +164,9 @@ class Centres:
         """
         vectors = np.require(self._as_vectors(X), np.float32, ("C", "W"))  # or kernels would be compiled again
         numbers, squared = np.empty((len(vectors), n), np.int32), np.empty((len(vectors), n), np.float32)
-        *arrays, means, norms_of_means, in_cells = self.arrays(usable, exact=exact)
+        *arrays, rounding, means, norms_of_means, in_cells = self.arrays(usable, exact=exact)
         cells = means, norms_of_means, cells_to_look_at(len(self), n) if in_cells else 0
-        nearest_centres(vectors, *arrays, cells, NO_RULE, NO_SHARES, numbers, squared)  # type: ignore[call-arg]
+        nearest_centres(vectors, *arrays, (*rounding, 0.0), cells, NO_RULE, NO_SHARES, numbers, squared)  # type: ignore[call-arg]
         return numbers, squared
 
     def arrays(self, usable: npt.NDArray[np.bool_] | None = None, *, exact: bool = True) -> tuple[Any, ...]:

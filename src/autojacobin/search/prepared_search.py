@@ -29,6 +29,7 @@ MOST_QUERIES = 8
 """So many queries are searched in the calling thread."""
 _MOST_PER_BLOCK = 64  # queries
 _BLOCKS_PER_CORE = 4  # or more, so that no core waits long for another
+_SHARE_OF_ERROR = 0.15  # of the error of codes, which the distance of a list may err by
 _LISTS_PER_CALL = 2**16  # or a few more; between two calls, Python can handle an interrupt
 _MISSING = 2**31 - 1  # whole distance where there is no code
 _NOT_CHOSEN = np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.float32)
@@ -55,11 +56,15 @@ class Stored(NamedTuple):
 
 
 class ResidualWeights(NamedTuple):
-    """How queries are compared with codes of residuals: ``decoder`` and ``origin`` of a hasher, and its grid."""
+    """How queries are compared with codes of residuals: ``decoder`` and ``origin`` of a hasher, and its grid.
+
+    ``error`` is the mean squared error of what codes decode to, beside which errors of distances to centres are small.
+    """
 
     decoder: npt.NDArray[np.float32]
     origin: npt.NDArray[np.float32]
     grid: OffsetGrid
+    error: float
 
 
 class Found(NamedTuple):
@@ -148,6 +153,7 @@ class ListSearch(_Search):
             self._put(part, codes=codes.blocks, offsets=codes.offsets, bounds=codes.bounds, positions=codes.positions)
         points, width = centres.points.shape
         self._put(self._model, width=width, bytes_per_code=codes.blocks.shape[1], n_lists=points, copies=codes.copies)
+        self._put(self._model, tolerance=np.inf if weights is None else _SHARE_OF_ERROR * weights.error)
         if weights is not None:
             decoder, start = (np.array(part, dtype=np.float32, order="C") for part in weights[:2])
             step, largest = rounding_of(decoder)  # of as many features as the centres have, so as large

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MOST_TRAINING_POINTS = 20_000  # of the auto-encoder; the centres take all
 _SHARE_BEYOND_THE_GRID = 0.0005
 _ROWS_PER_BLOCK = 2**12
+_TINY = 1e-9
 
 
 @dataclass(eq=False, repr=False)
@@ -101,6 +102,11 @@ class PartitionedAutoencoder(ListHasher, BinaryAutoencoder):
 
         low, step = self.grid_
         return OffsetGrid(low + self.offset_, step)
+
+    def code_error(self) -> float:
+        """Mean squared error of what codes decode to, about: their bits are nearly uncorrelated."""
+        share = min(float(self.reconstruction_error_[-1]), 1.0 - _TINY)
+        return share / (1.0 - share) * float(np.square(self.decoder_, dtype=np.float64).sum())
 
     def drift(self, vectors: npt.NDArray[Any], codes: Codes) -> float:
         """Share of the residuals that codes do not reconstruct, as a multiple of that of the training vectors."""

@@ -1,9 +1,11 @@
 """The nearest centres of queries.
 
-Centres are estimated by products of bytes (``byte_products.py``), and those are measured whose estimate exceeds that of
-the n-th by at most four standard deviations. With one million SIFT descriptors and 4,096 centres, all of the nearest
-were found for each of 1,000 queries. Sums of whole numbers do not depend on their order, so the centres of a query do
-not depend on what else is searched for.
+Squared distances are estimated by products of bytes (``byte_products.py``), and those centres are measured whose
+estimate exceeds that of the n-th by at most four standard deviations. With one million SIFT descriptors and 4,096
+centres, all of the nearest were found for each of 1,000 queries. A rule takes estimates as they are where their error
+is small beside what they decide: below a fiftieth of the distance of the nearest centre, which is always measured, and
+below the *tolerance*, which a search sets by the error of its codes. Sums of whole numbers do not depend on their
+order, so the centres of a query do not depend on what else is searched for.
 
 *The rule.* Which lists are scanned may depend on how many neighbours are expected in them. The expected number λ of
 neighbours in the list of rank i, whose centre is at the squared distance d_i², is learned:
@@ -38,7 +40,6 @@ from autojacobin.search.kernels.byte_products import (
     round_query,
     scale_of,
 )
-from autojacobin.search.kernels.l2 import prefetch_bytes
 from autojacobin.search.kernels.selection import MOST_RANKED, kth_smallest, limit_of, sort_keys
 
 # What tunes the search
@@ -46,10 +47,11 @@ FEWEST_IN_CELLS = 2**12  # centres; the nearest of fewer are found as fast witho
 _SHARE_LOOKED_AT = 0.4  # a query looks at this share of √(number of cells × number of centres it wants)
 _DEVIATIONS = 4.0
 _HALVINGS = 5  # of the range in which the last of the lists is
-_LARGEST_ERROR = 0.02  # of estimates, as a share of the squared distance of the far rank; else distances are measured
+_MOST_TURNS = 4  # of measuring the lists that the rule may want
 
 # What correctness needs: what knowledge was learned with
 _FAR_RANK = 64  # of the list whose distance d_64 the rule compares with
+_LARGEST_ERROR = 0.02  # of estimates, as a share of the squared distance of the nearest centre
 _SMALLEST_SHARE = 1e-6  # of the squared distance of that rank
 _TINY = 1e-37
 _LARGEST = np.finfo(np.float32).max
@@ -62,20 +64,20 @@ def nearest_centres(
 ) -> None:  # fmt: skip
     """Write the nearest centres of each row and their squared distances, in this order; of equal ones the first.
 
-    If there is a rule, only the centres are written whose lists are worth to be scanned by it, and then -1; that with
-    the smallest estimate is always written. The squared distances are then estimates, but for the first. For each
-    level, ``rule`` has w0, w1, w2, w3, the smallest log λ of such a list and how many allowed neighbours are wanted;
-    without a rule, it is empty. ``shares`` is the allowed share of each list; without a filter, it is empty, and the
-    first level counts.
+    If there is a rule, only the centres are written whose lists are worth to be scanned by it, and then -1; the nearest
+    one is always written. For each level, ``rule`` has w0, w1, w2, w3, the smallest log λ of such a list and how many
+    allowed neighbours are wanted; without a rule, it is empty. ``shares`` is the allowed share of each list; without a
+    filter, it is empty, and the first level counts.
 
     ``groups`` holds the centres less the origin as :func:`write_groups` gives them, in the order of ``members``, and
     ``norms`` their squared norms, filled up with infinity. Centres with an infinite norm do not count; where there are
-    too few others, -1 is written. ``rounding`` is the step of the centres, the largest whole number and the largest
-    norm. ``cells`` holds the means of the groups as groups of their own, their norms, and how many groups to look at;
-    0 stands for all.
+    too few others, -1 is written. ``rounding`` is the step of the centres, the largest whole number, the largest norm
+    and the tolerance: the largest error of an estimate that a rule may write.
+    ``cells`` holds the means of the groups as groups of their own, their norms, and how many groups to look at; 0
+    stands for all.
     """
     use_wide_registers()
-    step, largest, largest_norm = rounding
+    step, largest, largest_norm, tolerance = rounding
     means, norms_of_means, n_cells = cells
     n, width, wanted = X.shape[0], np.uint64(X.shape[1]), labels.shape[1]
     at_once = QUERIES_AT_ONCE if n > 1 and n_cells == 0 else 1
@@ -85,6 +87,11 @@ def nearest_centres(
     looked_at = np.arange(groups.shape[0])
     units, squares = np.empty(at_once), np.empty(at_once)
     shifted = np.empty(X.shape[1], dtype=np.float32)
+    enough = wanted  # nearest centres; the rule compares with the far one, and with a filter it needs all
+    if rule.shape[0] == 0:
+        tolerance = -1.0
+    else:
+        enough = max(wanted, _FAR_RANK + 1) if shares.shape[0] > 0 else _FAR_RANK + 1
     n_keys = norms.shape[0]  # at most; kth_smallest writes up to a multiple of 64
     keys, upper, ranked = np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), np.empty(MOST_RANKED, np.int64)
     for first in range(0, n, at_once):
@@ -113,15 +120,42 @@ def nearest_centres(
                 estimate(row, estimates, place, norms, looked_at[place], constant, factor)
             near = estimates[: CENTRES_PER_GROUP * n_looked_at]
             error = 2 * math.sqrt((step * step * squares[i] + units[i] * units[i] * largest_norm) / 12)
-            if rule.shape[0] > 0:
+            found = _nearest_few(near, enough, looked_at, members, keys)
+            nearest, room = _measured(X, q, points, found), np.float32(-1)
+            if error > min(tolerance, _LARGEST_ERROR * np.float64(_distance_of(nearest))):
+                room = np.float32(min(_DEVIATIONS * error, np.float64(_LARGEST)))
+                if n_looked_at < groups.shape[0]:  # the cells were chosen by estimates, too
+                    for group in range(groups.shape[0]):
+                        looked_at[group] = group
+                        multiply_one(asked, groups, group, products, group * CENTRES_PER_GROUP)
+                        estimate(row, estimates, group, norms, group, constant, factor)
+                    near = estimates
+                limit = limit_of(near.view(np.int32), enough)
+                _measure_up_to(X, q, points, near, limit + room, looked_at, members)
+                found = _nearest_few(near, enough, looked_at, members, keys)
+                nearest = _first(found)
+            if rule.shape[0] > 0 and len(found) > 0:
                 ordered = _worth_scanning(
-                    X, q, points, near, error, rule, shares, wanted, looked_at, members, keys, upper, ranked
+                    X,
+                    q,
+                    points,
+                    near,
+                    found,
+                    nearest,
+                    room,
+                    rule,
+                    shares,
+                    wanted,
+                    looked_at,
+                    members,
+                    upper,
+                    ranked,
+                    keys,
                 )
             else:
-                limit = limit_of(near.view(np.int32), wanted) + np.float32(_DEVIATIONS * error)
-                found = _estimated(near, min(limit, _LARGEST), looked_at, members, keys)
-                _measure(X, q, points, found)
                 ordered = sort_keys(found, upper, ranked)
+            if room < 0 and len(ordered) > 0:
+                ordered[0] = nearest
             count = min(len(ordered), wanted)
             for place in range(np.uint64(count)):
                 labels[q, place] = np.int32(ordered[place] & 0xFFFFFFFF)
@@ -131,41 +165,66 @@ def nearest_centres(
 
 
 @kernel(inline=True)
-def _worth_scanning(
-    X: Any, q: Any, points: Any, estimates: Any, error: float, rule: Any, shares: Any, most: int, looked_at: Any,
-    members: Any, memory: Any, upper: Any, ranked: Any,
-) -> Any:  # fmt: skip
-    """The lists that a query scans by the rule, as keys in the order of estimated distances.
+def _nearest_few(estimates: Any, wanted: int, looked_at: Any, members: Any, memory: Any) -> Any:
+    """The centres with the smallest estimates, ``wanted`` or a few more, as keys."""
+    limit = min(limit_of(estimates.view(np.int32), wanted), _LARGEST)
+    return _estimated(estimates, limit, looked_at, members, memory)
 
-    Estimates are near enough for the rule, and for the distances of codes in the lists, unless they err much. Only the
-    nearest one is measured: of a query beside a centre, the estimate is worth little.
-    """
-    filtered = shares.shape[0] > 0
-    enough = max(most, _FAR_RANK + 1) if filtered else _FAR_RANK + 1  # with a filter, all are needed to choose a level
-    keys, level = _estimated(estimates, limit_of(estimates.view(np.int32), enough), looked_at, members, memory), 0
-    if len(keys) == 0:
-        return keys
-    nearest = keys[0]
+
+@kernel(inline=True)
+def _first(keys: Any) -> Any:
+    """The smallest key; the largest number if there is none."""
+    first = np.int64(np.iinfo(np.int64).max)
     for i in range(np.uint64(len(keys))):
-        upper[i], nearest = np.int32(keys[i] >> 32), min(nearest, keys[i])
+        first = min(first, keys[i])
+    return first
+
+
+@kernel(inline=True)
+def _measured(X: Any, q: Any, points: Any, keys: Any) -> Any:
+    """The smallest key, with the squared distance in place of the estimate."""
+    if len(keys) == 0:
+        return np.int64(np.iinfo(np.int64).max)
+    c = np.uint64(_first(keys) & 0xFFFFFFFF)
+    return (np.int64(np.float32(_distance(X, q, points, c)).view(np.int32)) << 32) | np.int64(c)
+
+
+@kernel(inline=True)
+def _worth_scanning(
+    X: Any, q: Any, points: Any, estimates: Any, keys: Any, nearest: Any, room: Any, rule: Any, shares: Any, most: int,
+    looked_at: Any, members: Any, upper: Any, ranked: Any, memory: Any,
+) -> Any:  # fmt: skip
+    """The lists that a query scans by the rule, of at least one, as keys in the order of their distances.
+
+    ``keys`` are the nearest ones, and the first of them is ``nearest``. Where ``room`` is not negative, estimates may
+    err by it, and lists are measured before they are compared.
+    """
+    filtered, level = shares.shape[0] > 0, 0
+    for i in range(np.uint64(len(keys))):
+        upper[i] = np.int32(keys[i] >> 32)
     rank = min(_FAR_RANK, len(keys) - 1)
     far = np.int32(kth_smallest(upper, len(keys), rank + 1)).view(np.float32)
-    scale = _scale_of_gaps(_distance(X, q, points, np.uint64(nearest & 0xFFFFFFFF)), far)
+    scale = _scale_of_gaps(_distance_of(nearest), far)
     if filtered:
-        ordered = sort_keys(keys, upper, ranked)[:enough]
+        ordered = sort_keys(keys, upper, ranked)[: max(most, _FAR_RANK + 1)]
         level = _level_of(ordered, scale, rule, shares)
     else:
         row, log_far = rule[0], scale[1] + scale[2]
-        room = _expected(log_far, rank, scale, row) - row[4]
-        if room < 0:
+        spare = _expected(log_far, rank, scale, row) - row[4]
+        if spare < 0:
             reach = _reach_of(scale[1], log_far, scale, row, upper[: len(keys)].view(np.float32))
             keys = _up_to(keys, max(reach, _distance_of(nearest)))
         elif len(keys) > _FAR_RANK:
-            farthest = log_far + (min(room / -row[1], 80.0) if row[1] < 0 else 80.0)
+            farthest = log_far + (min(spare / -row[1], 80.0) if row[1] < 0 else 80.0)
             reach = _reach_of(log_far, farthest, scale, row, estimates)
+            if room >= 0:
+                for _ in range(_MOST_TURNS):  # what is measured may move a little, and the rank with it
+                    _measure_up_to(X, q, points, estimates, reach + room, looked_at, members)
+                    measured, reach = reach, _reach_of(log_far, farthest, scale, row, estimates)
+                    if reach <= measured:
+                        break
             keys = _estimated(estimates, reach, looked_at, members, memory)
         ordered = sort_keys(keys, upper, ranked)
-    _measure(X, q, points, ordered if error > _LARGEST_ERROR * far else ordered[:1])
     low = high = min(len(ordered), most)
     if level >= 0:  # if no level expects enough, all are scanned
         low = 1  # what is expected falls with the rank
@@ -324,12 +383,13 @@ def _estimated(estimates: Any, limit: Any, looked_at: Any, members: Any, memory:
 
 
 @kernel(inline=True)
-def _measure(X: Any, q: Any, points: Any, keys: Any) -> None:
-    """Replace the estimates in keys by the squared distances."""
-    row_bytes = points.shape[1] * points.itemsize
-    for i in range(np.uint64(len(keys))):
-        prefetch_bytes(points.ctypes.data + (keys[i] & 0xFFFFFFFF) * row_bytes, row_bytes)
-    for i in range(np.uint64(len(keys))):
-        c = np.uint64(keys[i] & 0xFFFFFFFF)
-        squared = np.float32(_distance(X, q, points, c))
-        keys[i] = (np.int64(squared.view(np.int32)) << 32) | np.int64(c)
+def _measure_up_to(X: Any, q: Any, points: Any, estimates: Any, limit: Any, looked_at: Any, members: Any) -> None:
+    """Replace the estimates up to a limit by the squared distances."""
+    limit = min(limit, _LARGEST)
+    for first in range(0, estimates.shape[0], CENTRES_PER_GROUP):
+        near = _mark(estimates, first, limit)
+        start = np.uint64(looked_at[first // CENTRES_PER_GROUP] * CENTRES_PER_GROUP)
+        while near:
+            place = trailing_zeros(near)
+            near &= near - np.uint64(1)
+            estimates[np.uint64(first) + place] = np.float32(_distance(X, q, points, np.uint64(members[start + place])))

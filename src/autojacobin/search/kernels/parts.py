@@ -27,7 +27,7 @@ _MODEL = (
     "means", "norms_of_means", "n_means", "in_cells", "largest", "matrix", "start", "shift", "n_rows", "n_bits",
     "n_level_bits", "n_words", "lanes", "columns", "copies", "decoded", "kind",
 )  # fmt: skip
-_REALS = ("step", "largest_norm", "matrix_step", "low", "offset_step", "offset")
+_REALS = ("step", "largest_norm", "tolerance", "matrix_step", "low", "offset_step", "offset")
 PART = np.dtype([(name, np.int64) for name in _PART])
 """What a part consists of. Addresses are 0 where there is no such array."""
 MODEL = np.dtype([*((name, np.int64) for name in _MODEL), *((name, np.float64) for name in _REALS)])

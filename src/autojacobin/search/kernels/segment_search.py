@@ -66,7 +66,7 @@ def _choose_lists(queries: Any, addresses: Any, rule: Any, shares: Any, lists: A
     means = carray(pointer(model.means, np.uint8), (n_means, n_steps, 4, 16, 4))
     norms_of_means = carray(pointer(model.norms_of_means, np.float32), (n_means * CENTRES_PER_GROUP,))
     n_cells = cells_to_look_at(n_lists, lists.shape[1]) if model.in_cells else 0
-    rounding = model.step, model.largest, model.largest_norm
+    rounding = model.step, model.largest, model.largest_norm, model.tolerance
     cells = means, norms_of_means, n_cells
     _nearest_centres(queries, points, origin, groups, order, norms, rounding, cells, rule, shares, lists, squared)
 
