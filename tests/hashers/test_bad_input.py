@@ -31,7 +31,7 @@ WRONG = {
     "strings": (lambda: np.array([["a", "b"]] * 9), "holds text where numbers are expected"),
     "objects": (lambda: np.array([[{}, 1]] * 9, dtype=object), "holds values that are not numbers"),
     "None": (lambda: None, "where numbers are expected, got None"),
-    "rows of unequal length": (lambda: [[1.0, 2.0], [3.0]], "cannot be read as an array"),
+    "rows of unequal length": (lambda: [[1.0, 2.0], [3.0]], "got 2 numbers in row 0 and 1 number in row 1"),
     "complex numbers": (lambda: digits()[:50] * 1j, "Complex data not supported"),
     "dates": (lambda: np.zeros((9, 64), dtype="datetime64[s]"), "datetime64"),
     "sparse matrix": (lambda: scipy.sparse.csr_matrix(digits()[:50]), r"dense vectors, got a sparse.*X.toarray\(\)"),
