@@ -421,7 +421,12 @@ TARGETS: dict[str, Target] = {
     "index-folder": _index(),
     "index-repair": _index(read=_repair_index),
     "columns": Target(columns.check_columns, lambda: [bytes([n]) for n in range(8)], (DataError,)),
-    "payload-arrow": Target(partial(columns.check_file, name="a.arrow"), columns.arrow_files, (FormatError, DataError)),
+    "payload-arrow": Target(
+        partial(columns.check_file, name="a.arrow"),
+        columns.arrow_files,
+        (FormatError, DataError),
+        mutate=columns.mutated_file,
+    ),
     "payload-json": Target(
         partial(columns.check_file, name="a.jsonl"),
         columns.json_lines,

@@ -202,7 +202,7 @@ def stored_column(name: str, column: Any) -> Any:
         return arrow.chunked_array([_as_values(chunk, stored) for chunk in column.chunks], stored)
     except DataError as error:
         raise DataError(f"the column {name!r:.60} ({column.type!s:.60}) cannot be kept: {error}") from error
-    except (arrow.ArrowException, ValueError, IndexError) as error:
+    except (arrow.ArrowException, TypeError, ValueError, IndexError) as error:
         wrong = f"the column {name!r:.60} ({column.type!s:.60}) cannot be read: {reason_of(error, 200)}"
         raise DataError(f"{wrong}; convert it, or write it again") from error
 
@@ -218,7 +218,11 @@ def _as_values(chunk: Any, stored: Any) -> Any:
         elif arrow.types.is_run_end_encoded(chunk.type):
             chunk = arrow.compute.run_end_decode(chunk)
         else:
-            return chunk if chunk.type == stored else chunk.cast(stored)
+            break
+    try:
+        return chunk if chunk.type == stored else chunk.cast(stored)
+    except arrow.ArrowNotImplementedError:  # of categories that are lists, inside lists
+        return arrow.array(chunk.to_pylist(), stored)
 
 
 def _stored_type(kind: Any, left: int = _DEEPEST) -> Any:
