@@ -6,7 +6,6 @@ import datetime
 import decimal
 import io
 import json
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -29,13 +28,13 @@ _PLAIN: list[tuple[Any, Callable[[Random], Any]]] = [
     *[(kind, lambda rng: rng.randrange(100)) for kind in (pa.int8(), pa.uint8(), pa.int16(), pa.uint32())],
     (pa.int64(), lambda rng: rng.choice((-(2**63), 2**63 - 1, rng.randrange(9)))),
     (pa.uint64(), lambda rng: rng.choice((2**64 - 1, 0))),
-    *[(kind, lambda rng: rng.choice((0.5, -0.0, math.inf, 1.0))) for kind in (pa.float16(), pa.float32(), pa.float64())],
+    *[(kind, lambda rng: rng.choice((0.5, -0.0, 1.0))) for kind in (pa.float16(), pa.float32(), pa.float64())],
     *[(kind, lambda rng: rng.choice(("", "a", "é", "long " * 9))) for kind in (pa.string(), pa.large_string())],
     *[(kind, lambda rng: rng.choice((b"", b"\0", b"\xff" * 40))) for kind in (pa.binary(), pa.large_binary())],
     (pa.binary(2), lambda rng: rng.choice((b"ab", b"\0\0"))),
     (pa.decimal128(10, 2), lambda rng: decimal.Decimal(rng.randrange(10**6)) / 100),
     (pa.decimal256(50, 3), lambda rng: decimal.Decimal(rng.randrange(10**6)) / 1000),
-    *[(kind, lambda rng: (_DAY + datetime.timedelta(rng.randrange(900))).date()) for kind in (pa.date32(), pa.date64())],
+    *[(kind, lambda rng: datetime.date(2020, 1, rng.randrange(1, 29))) for kind in (pa.date32(), pa.date64())],
     *[
         (kind, lambda rng: _DAY + datetime.timedelta(seconds=rng.randrange(10**6)))
         for kind in (pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us"))

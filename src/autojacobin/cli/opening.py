@@ -265,6 +265,8 @@ def read_payload(path: Path, n: int) -> Any:
     table = _read_table(path)
     # pandas writes its row numbers as a column of this name, or of none
     table = table.drop_columns([name for name in table.column_names if name == "" or name.startswith("__index_level_")])
+    if not table.num_columns:
+        raise DataError(f"the payload in {path} has no columns; add some, or leave out --payload")
     if table.num_rows != n:
         raise DataError(f"the payload in {path} must have one row for each of the {n} vectors, got {table.num_rows}")
     return table
