@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from autojacobin import DataError, load
+from autojacobin import LSH, DataError, Index, load
 from autojacobin.errors import DataTypeError
 from tests.hashers.methods import LEARNED, METHODS, ONE_POINT, digits, fitted, some
 
