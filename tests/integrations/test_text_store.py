@@ -201,6 +201,13 @@ def test_the_store_is_a_dict_of_texts(changes):
         assert {text.id: text.text for text in found} == model
 
 
+def _nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -283,6 +290,10 @@ def test_an_empty_store_finds_nothing():
         ((["a"], [[1.0, 0.0]], [{}, {}]), "one of metadatas for each of the 1 texts, got 2"),
         ((["a"], [[1.0, 0.0]], None, []), "one of ids for each of the 1 texts, got 0"),
         ((["a"], [[1.0, 0.0]], [{"when": {1, 2}}], ["x"]), "the metadata of 'x' cannot be written as JSON"),
+        *[
+            ((["a"], [[1.0, 0.0]], [{"deep": _nested(depth)}], ["x"]), "the metadata of 'x' .* 32 lists and objects")
+            for depth in (33, 990, 20_000)
+        ],
         ((["a"], [[1.0, 0.0]], [{"year": "MMXX"}]), "the values of 'year' must be int64"),
         (([7], [[1.0, 0.0]]), "the values of 'text' must be string"),
         ((["a"], [[1.0, 0.0]], None, [""]), "ids must not be empty"),

@@ -215,7 +215,7 @@ def get(
     """
     with opening.open_index(index) as opened:
         wanted = _ids_in(opened, ids, listed)
-        if columns is None and not opened.info()["columns"]:
+        if columns is None and opened.info()["columns"] == []:  # None if they are damaged
             opened.codes(wanted)  # raises if one is unknown
             rows: list[dict[str, Any]] = [{} for _ in wanted]
         else:

@@ -223,6 +223,9 @@ class Index:
             home.check_new("open it with Index.open")
         vectors, ids, payload = from_frame(vectors, ids, payload)
         chosen = NewIds.read(ids)
+        if isinstance(vectors, Iterator):
+            wrong = "from_vectors reads the vectors several times, got an iterator"
+            raise DataTypeError(f"{wrong}; pass a matrix, or add blocks to an index of a fitted hasher")
         chosen.check_number(len(vectors))
         if payload is not None:
             as_payload(payload, len(vectors))

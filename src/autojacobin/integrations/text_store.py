@@ -25,6 +25,7 @@ from autojacobin.index.comparisons import allowed_rows, find_column
 from autojacobin.index.conditions import Condition, read_condition
 from autojacobin.index.manifest import MANIFEST_NAME
 from autojacobin.index.metric import Metric
+from autojacobin.index.payload import check_depth
 from autojacobin.index.plan import as_recall
 from autojacobin.integrations.metadata_filters import as_condition, field_column
 from autojacobin.search.arguments import as_count
@@ -115,6 +116,8 @@ class TextStore:
                 "hasher, or build a new store with it"
             )
         found, metric = index.info()["columns"], index.info()["metric"]
+        if found is None:
+            index.get(index.ids)  # which raises: they are damaged
         if not found and not len(index):  # nothing was added yet, or everything was removed
             return
         if found[:2] != [TEXT, METADATA] or metric != _COSINE.name:
@@ -372,9 +375,11 @@ def _texts(ids: Any, table: pyarrow.Table, similarities: Any = None) -> list[Tex
 
 def _as_json(metadata: Mapping[str, Any], id: str) -> str:
     try:
+        check_depth(dict(metadata).values())
         return json.dumps(dict(metadata), ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise DataError(f"the metadata of {id!r} cannot be written as JSON: {error}; give other values") from error
+        reason = str(error).partition(";")[0]
+        raise DataError(f"the metadata of {id!r} cannot be written as JSON: {reason}; give other values") from error
 
 
 def _schema(columns: Mapping[str, type]) -> pyarrow.Schema:

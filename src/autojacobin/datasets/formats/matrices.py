@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import adopt, to_host
 from autojacobin.core.counts import as_count
+from autojacobin.core.vectors import why_no_array
 from autojacobin.datasets.formats.source import Source, spooled
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
@@ -195,7 +196,7 @@ def _as_block(block: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(to_host(adopt(block)))
     except (ValueError, TypeError) as error:
-        raise DataTypeError(f"vectors cannot be read as an array: {error}; {advice}") from error
+        raise DataTypeError(f"the argument vectors {why_no_array(block, error)}; {advice}") from error
     if array.dtype.kind not in "biuf":
         raise DataTypeError(f"vectors must be numbers, got {array.dtype}; {advice}")
     if array.ndim != 2 or not array.shape[1]:
