@@ -36,7 +36,7 @@ from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
 from autojacobin.index.learning import is_outdated, learn
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import Metric
-from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
+from autojacobin.index.payload import as_payload, empty_like, from_frame, matching, neighbours_frame, replaced
 from autojacobin.index.plan import Plan, checked_queries, make_plan, packed
 from autojacobin.index.segment import Part
 from autojacobin.index.state import NewIds, State, codes_at, drawn, fetch, in_id_order, live_ids, payload_of
@@ -320,6 +320,8 @@ class Index:
 
     def _columns(self, state: State, numbers: npt.NDArray[np.int64], columns: Sequence[str] | None) -> Any:
         table = payload_of(state.segments, numbers)
+        if table is None and state.schema is not None:  # all that had columns were removed
+            table = empty_like(state.schema, len(numbers))
         if table is None:
             raise DataError("this index has no payload; give one with index.add(…, payload=…) or --payload")
         if isinstance(columns, str):
@@ -510,9 +512,12 @@ class Index:
 
             self._change(change)
 
-    def remove(self, ids: Any) -> None:
-        """Remove the vectors with these ids, all of which must be in the index."""
-        self._change(lambda state, folder: changes.remove_ids(state, folder, ids))
+    def remove(self, ids: Any, *, missing_ok: bool = False) -> None:
+        """Remove the vectors with these ids, all of which must be in the index, unless ``missing_ok``.
+
+        An index that becomes empty keeps its columns.
+        """
+        self._change(lambda state, folder: changes.remove_ids(state, folder, ids, missing_ok=missing_ok))
 
     def compact(self) -> None:
         """Rewrite the index without its dead positions, in as few segments as possible.
@@ -716,8 +721,17 @@ class Index:
         if device not in ("cpu", "cuda"):
             raise DataError(f"device must be 'cpu' or 'cuda', got {device!r}")
         state = self._open_state()
-        index = Index(state.hasher, keep_vectors=state.keep_vectors)
-        index._state = replace(state, device=DeviceStore.copy(state) if device == "cuda" else None)
+        if device == "cuda":
+            state = replace(state, device=DeviceStore.copy(state))
+        elif state.device is not None:
+            state = replace(state, device=None)
+        index = object.__new__(Index)
+        index.__dict__.update(self.__dict__ | {"_state": state, "_folder": None})
+        index._new_mutex()
+        index._learning, index._learned = (
+            self._learning,
+            self._learned,
+        )  # a copy costs nothing, and learns nothing twice
         return index
 
     # Search

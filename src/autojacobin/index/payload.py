@@ -6,6 +6,7 @@ comes in, and when it is read from a file, which an earlier version may have wri
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -379,6 +380,21 @@ def empty_like(schema: pyarrow.Schema, n: int) -> pyarrow.Table:
     """Make a table with ``n`` rows of nulls."""
     arrow = arrow_package()
     return arrow.Table.from_arrays([arrow.nulls(n, field.type) for field in schema], schema=schema)
+
+
+def schema_as_text(schema: pyarrow.Schema) -> str:
+    """Columns for a manifest."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def schema_from_text(text: str) -> pyarrow.Schema:
+    """Read what :func:`schema_as_text` gave."""
+    arrow = arrow_package()
+    try:
+        return arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(text, validate=True)))
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        wrong = f"the manifest of the index has columns that cannot be read ({reason_of(error, 200)})"
+        raise FormatError(f"{wrong}; restore it from a copy") from error
 
 
 def taken(table: pyarrow.Table, rows: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pyarrow.Table:
