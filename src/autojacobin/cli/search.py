@@ -95,10 +95,10 @@ def search(
         seconds = time.perf_counter() - start
         n = len(opened_index)
     write_neighbours(out, distances, ids, payload)
-    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **found, "seconds": round(seconds, 3)}
+    facts = {"out": out, "queries": len(ids), "k": ids.shape[1], "vectors": n, **found, "seconds": round(seconds, 3)}
     asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
     searched = ("those allowed of " if where is not None or among is not None else "") + count_of(n, "vector")
-    sentence = f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
+    sentence = f"Wrote {out}: {count_of(ids.shape[1], 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
     report_output(context, out, sentence, facts)
 
 

@@ -281,7 +281,8 @@ class TextStore:
             floats, number, recall=self._recall, columns=[TEXT, METADATA], among=among, where=where
         )
         found = _texts(ids.ravel(), table, np.clip(similarities, -1, 1).ravel())
-        rows = [found[start : start + number] for start in range(0, len(found), number)]
+        width = ids.shape[1]  # less than ``number`` if another thread has removed texts
+        rows = [found[start : start + width] for start in range(0, len(found), width)]
         return [[text for text in row if text.id is not None] for row in rows]
 
     def _passing(self, filter: Filter, among: Sequence[str] | None) -> list[str]:

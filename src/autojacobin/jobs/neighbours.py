@@ -78,7 +78,7 @@ def search_index(
 
     Returns
     -------
-    distances, ids : arrays of shape (n_queries, k)
+    distances, ids : arrays of shape (n_queries, min(k, len(index)))
     """
     where = os.path.abspath(as_path(path))
     folder = Folder(where)

@@ -163,7 +163,7 @@ def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]])
         arrays, payload, k = (index.hasher.encode(index.metric.queries(rows)),), None, 0
     else:
         found = index.search(rows, among=operation.among, **vars(operation.options))
-        arrays, payload, k = found[:2], None if operation.options.columns is None else found[2], operation.options.k
+        arrays, payload, k = found[:2], None if operation.options.columns is None else found[2], found[1].shape[1]
     results: list[Result | Exception] = []
     for part, stop in zip(parts, accumulate(map(len, parts)), strict=True):
         start = stop - len(part)
