@@ -627,6 +627,13 @@ class Index:
         self._folder = folder
         return self
 
+    def _frozen(self) -> Index:
+        """This index as it is now, which no change reaches; what searches derive from its state is shared."""
+        frozen = object.__new__(type(self))
+        frozen.__setstate__({**self.__dict__, "_state": self._open_state(), "_folder": None})
+        frozen._learned = self._learned
+        return frozen
+
     def _open_state(self) -> State:
         """The state now, after a check that it is not the empty one of a closed index."""
         state = self._state

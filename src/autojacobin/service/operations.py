@@ -143,7 +143,7 @@ def too_much(cost: int, work: int) -> Problem:
 
 def run_batch(operations: Sequence[Operation], limits: Limits) -> list[Result | Exception]:
     """Run operations with equal keys in one call, or in two halves if one cannot run with the others; return errors."""
-    index = operations[0].served.index  # one version for all of them, even if a new one replaces it now
+    index = operations[0].served.index._frozen()  # one version for all of them, even if it is written to now
     try:
         rows = [operation.rows(index) for operation in operations]
         allowed = [operation.within(index, limits) for operation in operations]

@@ -89,7 +89,7 @@ class ServedIndex:
 
     def warm(self, index: Index | None = None) -> None:
         """Search in every way that a request can ask for, so that no request waits for the compiler or the disk."""
-        index = index or self.index
+        index = (self.index if index is None else index)._frozen()  # since a request may change it meanwhile
         if len(index) and warm_up(index, max(self._limits.vectors, VECTORS_TOGETHER)):
             _log.info("%s is warm", self.name)
 
