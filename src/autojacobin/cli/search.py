@@ -17,7 +17,7 @@ from autojacobin.cli import console, opening, options
 from autojacobin.cli.console import numbered, progress_bar, report_blocks, wrong
 from autojacobin.cli.outputs import check_output, report_output, write_neighbours
 from autojacobin.core.arrays import to_host
-from autojacobin.core.counts import count_of
+from autojacobin.core.counts import count_of, typed_number
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets import Vectors
 from autojacobin.errors import DataError
@@ -272,7 +272,7 @@ def _numbers(
     if not n:
         raise DataError("there are no vectors to search among; add some first")
     ks = sorted(set(counted)) if counted else [number for number in usual if number <= n] or [n]
-    named = [int(number) for name in measures or [] if (number := name.rpartition("@")[2]).isdigit()]
+    named = [typed_number(name.rpartition("@")[2]) or 0 for name in measures or []]
     retrieved = max([min(n, depth(ks[-1])), *named])
     if retrieved > n:
         raise DataError(f"no more than the {n} vectors there are can be retrieved, got {retrieved}; ask for fewer")

@@ -628,7 +628,7 @@ class Index:
         return self
 
     def _frozen(self) -> Index:
-        """This index as it is now, which no change reaches; what searches derive from its state is shared."""
+        """Give the index as it is now, which no change reaches; what searches derive from its state is shared."""
         frozen = object.__new__(type(self))
         frozen.__setstate__({**self.__dict__, "_state": self._open_state(), "_folder": None})
         frozen._learned = self._learned

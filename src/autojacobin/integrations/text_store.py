@@ -9,13 +9,13 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
+from autojacobin.core.files import as_path
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, import_extra
 from autojacobin.hashers import ITQ, LSH, Hasher
@@ -95,7 +95,7 @@ class TextStore:
         recall: float | None = None,
         columns: Mapping[str, type] | None = None,
     ) -> None:
-        self._path = None if path is None else Path(path)
+        self._path = None if path is None else as_path(path)
         self._hasher, self._partitions = hasher, partitions
         self._recall = None if recall is None else as_recall(recall)
         self._lock = threading.Lock()

@@ -127,7 +127,7 @@ REQUESTS: tuple[type[Request], ...] = (
 
 
 class Neighbours(Struct, omit_defaults=True):
-    """Neighbours of each query in order of distance, null where a filter leaves too few; and columns of their payload."""
+    """Neighbours of each query in order of distance, null where a filter leaves too few; columns of their payload."""
 
     index: str
     generation: int | None

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import Progress, usable_cores
 from autojacobin.errors import AutoJacobinError, DataError, StorageError
 from autojacobin.hashers import LSH, BinaryAutoencoder, Hasher, OwnCodes, Sign
@@ -48,7 +49,8 @@ class ServedIndex:
     def __init__(
         self, name: str, source: Index | str | os.PathLike[str], limits: Limits | None = None, device: str = "cpu"
     ) -> None:
-        self.name, self._source, self._device = name, source, device
+        self.name, self._device = name, device
+        self._source = source if isinstance(source, Index) else as_path(source)
         self._limits = limits or Limits()
         self.refreshes = self.failed_refreshes = self._n_writes = 0
         self._reported: Any = ()
