@@ -21,12 +21,18 @@ from rich.table import Table
 from autojacobin.core.addresses import redacted_message
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import from_time_to_time, on_compilation
-from autojacobin.errors import AutoJacobinError
+from autojacobin.errors import AutoJacobinError, StorageError
 
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
 
 
 output = SimpleNamespace(quiet=False, as_json=False, debug=False)  # what the options of the program ask for
+
+
+def check_standard_output() -> None:
+    """Raise a StorageError if the standard output, where a result should go, is closed."""
+    if sys.stdout is None:
+        raise StorageError("cannot write -: the standard output is closed; open it, or give a file if there can be one")
 
 
 @contextmanager
@@ -91,6 +97,7 @@ def print_sentence(sentence: str, facts: Mapping[str, Any]) -> None:
 
 def print_facts(facts: Mapping[str, Any]) -> None:
     """Print one name and value per line."""
+    check_standard_output()
     if output.as_json:
         print_json(facts)
         return
@@ -101,6 +108,7 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 def print_json(facts: Any) -> None:
     """Print plain values, also those of NumPy, as JSON."""
+    check_standard_output()
     typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=plain, allow_nan=False))
 
 
@@ -114,6 +122,7 @@ def table_of(*titles: str) -> Table:
 
 def print_table(table: Table) -> None:
     """Print a table, as wide as the terminal allows."""
+    check_standard_output()
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH_OF_FILES

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from autojacobin.cli.console import numbered, report_blocks, wrong
 from autojacobin.codes import Codes
+from autojacobin.core.counts import typed_number
 from autojacobin.core.parallel import Progress
 from autojacobin.core.sampling import sample_of_blocks
 from autojacobin.datasets import Vectors, open_vectors
@@ -55,8 +56,14 @@ def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="autojacobin-"))
             path = os.path.join(folder, "standard-input")
             with open(path, "wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file)
+                shutil.copyfileobj(_standard_input().buffer, file)
         yield stack.enter_context(open_vectors(path, part=part, format=format))
+
+
+def _standard_input() -> Any:
+    if sys.stdin is None:
+        raise StorageError("cannot read -: the standard input is closed; give a file, or pipe something into it")
+    return sys.stdin
 
 
 def check_streams(argument: str, *names: str | None) -> None:
@@ -188,7 +195,9 @@ def as_ids(words: Sequence[str], kind: str | None) -> Ids:
         kind = "integer" if all(re.fullmatch("0|[1-9][0-9]*", word) for word in words) else "string"
     if kind == "string":
         return list(words)
-    read, expected = (uuid.UUID, "UUIDs") if kind == "uuid" else (_whole_number, "whole numbers from 0 to 2^63 - 1")
+    from autojacobin.index.names import as_uuid
+
+    read, expected = (as_uuid, "UUIDs") if kind == "uuid" else (_whole_number, "whole numbers from 0 to 2^63 - 1")
     found: list[Any] = []
     for word in words:
         try:
@@ -199,8 +208,8 @@ def as_ids(words: Sequence[str], kind: str | None) -> Ids:
 
 
 def _whole_number(word: str) -> int:
-    number = int(word)
-    if not 0 <= number < 2**63:
+    number = typed_number(word)
+    if number is None or number >= 2**63:
         raise ValueError
     return number
 
@@ -230,7 +239,7 @@ def _read_ids(path: str, kind: str | None) -> Ids:
             )
         found = found.reshape(-1)
     else:
-        text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
+        text = _standard_input().read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
         lines = [line.strip() for line in text.rstrip().split("\n")] if text.strip() else []
         if "" in lines:
             raise DataError(f"the ids in {path} have an empty line, number {lines.index('') + 1}, expected an id each")

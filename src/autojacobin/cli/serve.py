@@ -70,14 +70,15 @@ def serve(
 
     def announce(address: str) -> None:
         typer.echo(f"serving {', '.join(paths)} at {address} (Ctrl-C stops)")
-        sys.stdout.flush()  # another program may be waiting for this line
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()  # another program may be waiting for this line
 
     address: dict[str, Any] = {"host": host, "port": port, "access": access, "limits": limits, "device": device}
     run(paths, **address, poll_seconds=poll_seconds, pages=explorer_routes, announce=announce)
     typer.echo("stopped; every request that was accepted has been answered", err=True)
     if any_unfinished():  # the interpreter would wait for their threads
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
         os._exit(0)
 
 

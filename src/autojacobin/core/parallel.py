@@ -17,6 +17,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from autojacobin.core.arrays import namespace
+from autojacobin.core.counts import typed_number
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]  # called as progress(stage, done, total)
@@ -75,7 +76,7 @@ def usable_cores() -> int:
     except AttributeError:  # not on macOS and Windows
         available = os.cpu_count() or 1
     granted = os.environ.get("OMP_NUM_THREADS", "")
-    return min(available, int(granted)) if granted.isdigit() and int(granted) > 0 else available
+    return min(available, typed_number(granted) or available)
 
 
 @cache

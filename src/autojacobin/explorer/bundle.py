@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin import __version__
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets import VectorSet, load_set
 from autojacobin.datasets.pictures import read_photograph
@@ -247,7 +248,7 @@ def open_run(folder: str | os.PathLike[str], data: str | os.PathLike[str] | None
     data : path, optional
         The folder of data sets, as for :func:`autojacobin.datasets.load_set`.
     """
-    path = Path(folder) / "results.json"
+    path = as_path(folder) / "results.json"
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         name, source = str(record["set"]["name"]), str(record["set"]["source"])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from autojacobin.core.files import clear_os_errors, write_atomically
+from autojacobin.core.files import as_path, clear_os_errors, write_atomically
 from autojacobin.errors import import_extra
 from autojacobin.hashers import find_method, methods
 
@@ -147,6 +147,7 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
     They contain no date and no version, so the same data give the same bytes, and version control shows only real
     changes. The SVG takes other colours on a dark page, unless it holds pictures.
     """
+    target = as_path(folder)
     engine = figure.get_layout_engine()
     figure.draw_without_rendering()
     figure.set_layout_engine(None)  # all of it has its place now, in both files; "none" would draw each one twice
@@ -159,9 +160,9 @@ def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> tuple[Pat
         figure.set_layout_engine(engine)
     if b"<image" not in contents["svg"]:
         contents["svg"] = re.sub(rb"(<svg[^>]*>\n?)", lambda start: start[1] + _DARK, contents["svg"], count=1)
-    paths = {ending: Path(folder) / f"{name}.{ending}" for ending in contents}
-    with clear_os_errors(f"write the figure {name!r} to {os.fspath(folder)!r}", "choose another folder"):
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    paths = {ending: target / f"{name}.{ending}" for ending in contents}
+    with clear_os_errors(f"write the figure {name!r} to {str(target)!r}", "choose another folder"):
+        target.mkdir(parents=True, exist_ok=True)
         for ending, content in contents.items():
             write_atomically(paths[ending], content)
     return paths["png"], paths["svg"]

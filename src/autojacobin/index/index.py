@@ -373,7 +373,7 @@ class Index:
             if self._folder is None or kind != "vectors"
         )
         if state.keep_vectors and state.n_live and (state.n_live <= EXACT_UP_TO or state.knowledge is not None):
-            plan = self.plan(min(10, state.n_live))
+            plan = self.plan(10)
             effort = "all vectors are compared" if plan.compares_all else f"{plan.candidates:,} candidates"
             figures[f"recall of {plan.k} neighbours"] = f"{plan.seen:.3f}, {effort}"
             figures["one query"] = f"{_microseconds(state, plan):,.0f} µs"
@@ -636,6 +636,13 @@ class Index:
         self._folder = folder
         return self
 
+    def _frozen(self) -> Index:
+        """Give the index as it is now, which no change reaches; what searches derive from its state is shared."""
+        frozen = object.__new__(type(self))
+        frozen.__setstate__({**self.__dict__, "_state": self._open_state(), "_folder": None})
+        frozen._learned = self._learned
+        return frozen
+
     def _open_state(self) -> State:
         """The state now, after a check that it is not the empty one of a closed index."""
         state = self._state
@@ -759,7 +766,7 @@ class Index:
         queries : matrix of shape (n_queries, n_features), or one vector of length n_features
             Query vectors.
         k : int
-            Neighbours per query.
+            Neighbours per query. An index with fewer vectors gives all of them.
         ids : ids, optional
             Instead of queries, vectors of the index. A vector is not among its own neighbours.
         candidates : int, optional
@@ -792,11 +799,12 @@ class Index:
 
         Returns
         -------
-        distances, ids : arrays of shape (n_queries, k)
-            In order of distance; equal distances in order of id. Where there are fewer than k vectors, or a filter
-            leaves fewer, the last ids are -1, or None if ids are names, and their distances NaN. Hamming distances are
-            integers, but floats if there is a filter, or fewer than k vectors.
-        payload : Arrow table with n_queries * k rows
+        distances, ids : arrays of shape (n_queries, min(k, len(index)))
+            In order of distance; equal distances in order of id. There are k columns, or one for each vector of the
+            index if it has fewer; in a search for ``ids``, one for each other vector. Where a filter leaves fewer, the
+            last ids are -1, or None if ids are names, and their distances NaN. Hamming distances are integers, but
+            floats if there is a filter.
+        payload : Arrow table
             If there are ``columns``: those of all neighbours, query by query.
         """
         state = self._open_state()
@@ -888,7 +896,8 @@ class Index:
     ) -> Plan:
         """Find or make the plan for some arguments. A state keeps its plans."""
         n_allowed = None if allowed is None else allowed.n
-        key = "plan", k, n_allowed, options
+        # with the types, because True and 3.0, which make_plan refuses, are equal to 1 and 3
+        key = "plan", k, type(k), n_allowed, options, *map(type, options)
         try:
             plan: Plan | None = state.kept.get(key)
         except TypeError:  # an argument of a wrong type, which make_plan refuses, or a plan as candidates

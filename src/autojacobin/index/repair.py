@@ -19,6 +19,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import slices
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.hashers import Hasher, load
@@ -70,7 +71,7 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
 
     ``source`` may have lost its manifest. Give the hasher of the index in case its own copy is damaged.
     """
-    folder = Folder(source)
+    folder, target = Folder(source), as_path(target)
     if not folder.path.is_dir():
         raise StorageError(f"there is no folder {folder.path}, expected that of an index; give its path")
     if os.path.realpath(target) == os.path.realpath(folder.path):

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
+from autojacobin.core.files import as_path
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, import_extra
 from autojacobin.hashers import ITQ, LSH, Hasher
@@ -100,7 +100,7 @@ class TextStore:
         recall: float | None = None,
         columns: Mapping[str, type] | None = None,
     ) -> None:
-        self._path = None if path is None else Path(path)
+        self._path = None if path is None else as_path(path)
         self._hasher, self._partitions = hasher, partitions
         self._recall = None if recall is None else as_recall(recall)
         self._lock = threading.Lock()
@@ -306,7 +306,8 @@ class TextStore:
             floats, number, recall=self._recall, columns=[TEXT, METADATA], among=among, where=where
         )
         found = _texts(ids.ravel(), table, np.clip(similarities, -1, 1).ravel())
-        rows = [found[start : start + number] for start in range(0, len(found), number)]
+        width = ids.shape[1]  # less than ``number`` if another thread has removed texts
+        rows = [found[start : start + width] for start in range(0, len(found), width)]
         return [[text for text in row if text.id is not None] for row in rows]
 
     def _passing(self, index: Index, filter: Filter, among: Sequence[str] | None) -> list[str]:

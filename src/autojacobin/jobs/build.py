@@ -15,11 +15,10 @@ from typing import Any
 import xxhash
 
 from autojacobin.codes import Codes
-from autojacobin.core.files import write_atomically
+from autojacobin.core.files import as_path, write_atomically
 from autojacobin.core.lock import LOCK_NAME, WriterLock
 from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import check_size
-from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher, check_fitted, load
 from autojacobin.index.changes import adopt_segments, encoded_parts

@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.counts import as_count
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import Progress
 from autojacobin.core.sampling import as_random_state
 from autojacobin.core.vectors import as_floats
 from autojacobin.datasets import Vectors, open_vectors
 from autojacobin.datasets.formats.flat import HEAD_BYTES, Layout, check_dimensions
-from autojacobin.datasets.formats.source import as_path, clear_read_errors
+from autojacobin.datasets.formats.source import clear_read_errors
 from autojacobin.datasets.vector_files import by_name
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError, import_extra, reason_of
 from autojacobin.index.segment import ROWS_PER_BLOCK

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.counts import count_of
-from autojacobin.core.files import clear_os_errors, write_atomically
+from autojacobin.core.files import as_path, clear_os_errors, write_atomically
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import AutoJacobinError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
@@ -106,7 +106,7 @@ class Store:
     """A folder of finished work. Each piece is an npz file that is written atomically, so runs can be stopped."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = as_path(folder)
         self.work = self.folder / "work"
         with clear_os_errors(f"write results to {self.folder}", "choose another folder with --out"):
             self.work.mkdir(parents=True, exist_ok=True)

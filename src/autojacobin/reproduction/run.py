@@ -18,6 +18,7 @@ import numpy as np
 
 from autojacobin import __version__, figures
 from autojacobin.core.counts import count_of
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import Progress, usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
@@ -92,7 +93,7 @@ def reproduce(
     settings = settings or Settings.for_set(data)
     settings.check_against(data)
     wanted = _wanted(only)
-    _check_folder(Path(folder), data.name)
+    _check_folder(as_path(folder), data.name)
     if any(artefact.caption for artefact in wanted.values()):
         figures.require_matplotlib()  # before the work, not after it
     started = time.perf_counter()

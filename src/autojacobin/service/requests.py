@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,6 +19,7 @@ from starlette.types import Receive
 from autojacobin.codes import Codes
 from autojacobin.core.vectors import check_finite
 from autojacobin.hashers import OwnCodes
+from autojacobin.index.names import as_uuid
 from autojacobin.service import messages
 from autojacobin.service.access import Limits
 from autojacobin.service.operations import Change, Operation, Options, too_much, write
@@ -192,7 +192,7 @@ def as_ids(name: str, ids: list[Any], kind: str | None) -> list[Any]:
     if kind != "uuid":
         return ids
     try:
-        return [uuid.UUID(id) for id in ids]
+        return [as_uuid(id) for id in ids]
     except ValueError:
         raise invalid(f"{name} must be UUIDs, got something else; write them in full") from None
 
