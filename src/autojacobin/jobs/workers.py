@@ -95,10 +95,10 @@ def _signals_later() -> Iterator[None]:
     A terminal sends Ctrl-C to every process, and only the one that was called should handle it.
     """
     caught: list[int] = []
-    kept: dict[int, Any] = {}
+    kept: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            kept[number] = signal.signal(number, lambda number, _: caught.append(number))
+        for which in (signal.SIGINT, signal.SIGTERM):
+            kept[which] = signal.signal(which, lambda number, _: caught.append(number))
     posix = hasattr(signal, "pthread_sigmask")
     if posix:
         resource_tracker.ensure_running()  # whose start would unblock the signal
@@ -108,8 +108,8 @@ def _signals_later() -> Iterator[None]:
     finally:
         if posix:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in kept.items():
-            signal.signal(number, handler)
+        for which, handler in kept.items():
+            signal.signal(which, handler)
         for number in caught[:1]:
             signal.raise_signal(number)
 
