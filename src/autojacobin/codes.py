@@ -212,7 +212,7 @@ class Codes:
     def load(cls, path: str | os.PathLike[str]) -> Codes:
         """Read codes that ``save`` wrote; nothing in the file is ever executed."""
         path = as_path(path)
-        check_not_special(path, "read", "codes")
+        check_not_special(path, "read the codes")
         content = path.read_bytes()
         try:
             with np.load(io.BytesIO(content)) as archive:

@@ -317,7 +317,7 @@ def test_a_file_on_a_web_server_that_changes_is_named(tmp_path, X):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"k": 0}, "k must be an integer from 1 to"),
+        ({"k": 0}, "k must be an integer of at least 1, got 0"),
         ({"distance": "euclid"}, "distance must be 'asymmetric' or 'hamming', got 'euclid'"),
         ({"candidates": 20, "rerank": False}, "candidates are for re-ranking"),
         ({"candidates": 2}, "candidates must be at least k = 5, got 2"),
@@ -343,6 +343,17 @@ def test_a_search_has_the_defaults_and_the_recall_of_the_index(tmp_path, wish):
     )
     assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
     assert stages[0] == "choosing candidates"
+
+
+@pytest.mark.parametrize("how", [{}, {"candidates": 50}, {"recall": 0.9}, {"rerank": False}])
+def test_more_neighbours_than_vectors_are_all_of_them(tmp_path, X, how):
+    with Index.create(tmp_path / "index", LSH(16, random_state=0).fit(X[:40])) as index:
+        index.add(X[:25])
+        index.add(X[25:40])
+        expected = index.search(X[40:43], 40, **how)
+        found = search_index(tmp_path / "index", X[40:43], 2**31 - 1 if "candidates" not in how else 45, here, **how)
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+        assert (np.sort(found[1], axis=1) == np.arange(40)).all()
 
 
 def test_a_search_by_default_gives_what_the_index_gives_to_the_last_bit(tmp_path):

@@ -21,6 +21,7 @@ from rich.table import Table
 from autojacobin.core.addresses import redacted_message
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import from_time_to_time, on_compilation
+from autojacobin.core.signals import stopping_signals
 from autojacobin.errors import AutoJacobinError, StorageError
 
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
@@ -215,10 +216,10 @@ class _Stopped(BaseException):
 
 @contextmanager
 def stoppable(state: str) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the block with a sentence and the usual exit code; ``state`` says what is left."""
+    """Let a signal to stop end the block with a sentence and the usual exit code; ``state`` says what is left."""
     kept = {}
     try:
-        kept = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        kept = {number: signal.signal(number, _stop) for number in stopping_signals()}
         yield
     except (KeyboardInterrupt, _Stopped) as stopped:
         typer.echo(f"autojacobin: stopped; {state}", err=True)

@@ -74,8 +74,9 @@ def serve(
             sys.stdout.flush()  # another program may be waiting for this line
 
     address: dict[str, Any] = {"host": host, "port": port, "access": access, "limits": limits, "device": device}
-    run(paths, **address, poll_seconds=poll_seconds, pages=explorer_routes, announce=announce)
-    typer.echo("stopped; every request that was accepted has been answered", err=True)
+    answered = run(paths, **address, poll_seconds=poll_seconds, pages=explorer_routes, announce=announce)
+    outcome = "every request that was accepted has been answered" if answered else "requests under way got no answer"
+    typer.echo(f"stopped; {outcome}", err=True)
     if any_unfinished():  # the interpreter would wait for their threads
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()

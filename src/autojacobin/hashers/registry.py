@@ -198,5 +198,5 @@ def load(path: str | os.PathLike[str]) -> Hasher:
     """
     path = as_path(path)
     with clear_os_errors(f"read the model {path}", "give the path of a model that was saved"):
-        check_not_special(path, "read", "a model")
+        check_not_special(path, "read the model")
         return read_model(path)
