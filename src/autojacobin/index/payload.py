@@ -210,17 +210,12 @@ def stored_column(name: str, column: Any) -> Any:
 def _as_values(chunk: Any, stored: Any) -> Any:
     """Decode an array whose type is not the one to store."""
     arrow = arrow_package()
-    while True:
-        if isinstance(chunk, arrow.ExtensionArray):
-            chunk = chunk.storage
-        elif arrow.types.is_dictionary(chunk.type):
-            chunk = chunk.dictionary.take(chunk.indices)
-        elif arrow.types.is_run_end_encoded(chunk.type):
-            chunk = arrow.compute.run_end_decode(chunk)
-        else:
-            break
+    types, plain = arrow.types, chunk
     try:
-        return chunk if chunk.type == stored else chunk.cast(stored)
+        while types.is_dictionary(plain.type) or types.is_run_end_encoded(plain.type):
+            encoded = types.is_dictionary(plain.type)
+            plain = plain.dictionary.take(plain.indices) if encoded else arrow.compute.run_end_decode(plain)
+        return plain if plain.type == stored else plain.cast(stored)
     except arrow.ArrowNotImplementedError:  # of categories that are lists, inside lists
         return arrow.array(chunk.to_pylist(), stored)
 
