@@ -216,7 +216,7 @@ def _as_values(chunk: Any, stored: Any) -> Any:
             encoded = types.is_dictionary(plain.type)
             plain = plain.dictionary.take(plain.indices) if encoded else arrow.compute.run_end_decode(plain)
         return plain if plain.type == stored else plain.cast(stored)
-    except arrow.ArrowNotImplementedError:  # of categories that are lists, inside lists
+    except arrow.ArrowException:  # of encodings inside each other
         return arrow.array(chunk.to_pylist(), stored)
 
 
