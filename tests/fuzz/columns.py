@@ -161,7 +161,7 @@ def _array(rng: Random, kind: Any, n: int, encoded: bool = False) -> pa.Array:
             _array(rng, kind.value_type, n * kind.list_size, encoded), kind.list_size
         )
     if pa.types.is_map(kind):
-        keys = pa.array([str(number) for number in range(2 * n)])
+        keys = pa.array([str(number) for number in range(2 * n)], pa.string())
         return pa.MapArray.from_arrays(
             pa.array(range(0, 2 * n + 1, 2)), keys, _array(rng, kind.item_type, 2 * n, encoded)
         )

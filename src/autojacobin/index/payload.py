@@ -199,7 +199,9 @@ def stored_column(name: str, column: Any) -> Any:
         column.validate(full=True)  # or a forged offset would lead out of the buffers
         if stored == column.type:
             return column
-        return arrow.chunked_array([_as_values(chunk, stored) for chunk in column.chunks], stored)
+        decoded = arrow.chunked_array([_as_values(chunk, stored) for chunk in column.chunks], stored)
+        decoded.validate()
+        return decoded
     except DataError as error:
         raise DataError(f"the column {name!r:.60} ({column.type!s:.60}) cannot be kept: {error}") from error
     except (arrow.ArrowException, TypeError, ValueError, IndexError) as error:
@@ -215,7 +217,9 @@ def _as_values(chunk: Any, stored: Any) -> Any:
             return _as_values(chunk.dictionary.take(chunk.indices), stored)
         if arrow.types.is_run_end_encoded(kind):
             return _as_values(arrow.compute.run_end_decode(chunk), stored)
-        if kind == stored or _can_cast(kind):
+        if kind == stored:
+            return chunk
+        if _can_cast(kind):
             return chunk.cast(stored)
     except arrow.ArrowNotImplementedError:  # of views, by some versions of Arrow
         pass
