@@ -79,10 +79,10 @@ def test_build_and_add_take_a_payload(done, folder, kind):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("null", "got 'null'"),
-        ("3", "got '3'"),
-        ('"text"', "got "),
-        ("[1, 2]", "got '[1, 2]'"),
+        ("null", "got null"),
+        ("3", "got 3"),
+        ('"text"', 'got "text"'),
+        ("[1, 2]", "got [1, 2]"),
         ('{"n": 1', "Expecting"),
         ('{"n": 1} {"n": 2}', "Extra data"),
         (b'{"n": "\xff"}', "can't decode"),
@@ -102,11 +102,12 @@ def test_a_line_that_is_no_flat_object_is_named(folder, line, problem):
     assert len(str(error.value)) < 600
 
 
-def test_json_lines_may_have_columns_that_come_late_and_whole_numbers_before_others(folder):
-    lines = ['{"n": 1, "tags": ["x"]}'] * 70_000 + ['{"n": 2.5, "late": "z"}', ""]
+def test_json_lines_may_have_columns_that_come_late_and_whole_numbers_before_others(folder, monkeypatch):
+    monkeypatch.setattr("autojacobin.cli.opening._LINES_AT_ONCE", 10)
+    lines = ['{"n": 1, "tags": ["x"]}'] * 30 + ['{"n": 2.5, "late": "z"}', ""]
     (folder / "p.jsonl").write_text("\n".join(lines), encoding="utf-8-sig")
-    table = read_payload(folder / "p.jsonl", 70_001)
-    assert table.slice(69_999).to_pylist() == [
+    table = read_payload(folder / "p.jsonl", 31)
+    assert table.slice(29).to_pylist() == [
         {"n": 1.0, "tags": ["x"], "late": None},
         {"n": 2.5, "tags": None, "late": "z"},
     ]

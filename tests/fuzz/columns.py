@@ -143,33 +143,37 @@ def _type(rng: Random, depth: int) -> Any:
     return rng.choice(_PLAIN)[0]
 
 
-def _array(rng: Random, kind: Any, n: int, least: bool = False) -> pa.Array:
-    """Values of a type, encoded anyhow; without nulls if ``least``, as the keys of a map."""
-    mask = None if least else pa.array([rng.random() < 0.2 for _ in range(n)], pa.bool_())
+def _array(rng: Random, kind: Any, n: int, encoded: bool = False) -> pa.Array:
+    """Values of a type, in any encoding, unless they are those of one already."""
+    mask = pa.array([rng.random() < 0.2 for _ in range(n)], pa.bool_())
     encoding = rng.randrange(8)
+    if encoded and encoding < 2:
+        encoding = 7
     if encoding == 0:
         size = rng.choice((1, 3, 200))
         indices = pa.array([rng.randrange(size) for _ in range(n)], rng.choice((pa.int16(), pa.uint8(), pa.int64())))
-        return pa.DictionaryArray.from_arrays(indices, _array(rng, kind, size, least))
-    if encoding == 1 and not pa.types.is_nested(kind):
+        return pa.DictionaryArray.from_arrays(indices, _array(rng, kind, size, encoded=True))
+    if encoding == 1 and n and not pa.types.is_nested(kind):
         ends = pa.array(range(1, n + 1), pa.int32())
-        return (
-            pa.RunEndEncodedArray.from_arrays(ends, _array(rng, kind, n, least)) if n else _array(rng, kind, n, least)
-        )
+        return pa.RunEndEncodedArray.from_arrays(ends, _array(rng, kind, n, encoded=True))
     if pa.types.is_fixed_size_list(kind):
-        return pa.FixedSizeListArray.from_arrays(_array(rng, kind.value_type, n * kind.list_size), kind.list_size)
+        return pa.FixedSizeListArray.from_arrays(
+            _array(rng, kind.value_type, n * kind.list_size, encoded), kind.list_size
+        )
     if pa.types.is_map(kind):
-        keys = pa.array([str(number) for number in range(2 * n)])
-        return pa.MapArray.from_arrays(pa.array(range(0, 2 * n + 1, 2)), keys, _array(rng, kind.item_type, 2 * n))
+        keys = pa.array([str(number) for number in range(2 * n)], pa.string())
+        return pa.MapArray.from_arrays(
+            pa.array(range(0, 2 * n + 1, 2)), keys, _array(rng, kind.item_type, 2 * n, encoded)
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         offsets = [0]
         for _ in range(n):
             offsets.append(offsets[-1] + rng.randrange(3))
-        values, large = _array(rng, kind.value_type, offsets[-1]), pa.types.is_large_list(kind)
+        values, large = _array(rng, kind.value_type, offsets[-1], encoded), pa.types.is_large_list(kind)
         made = pa.LargeListArray if large else pa.ListArray
         return made.from_arrays(pa.array(offsets, pa.int64() if large else pa.int32()), values, mask=mask)
     if pa.types.is_struct(kind):
-        fields = [_array(rng, field.type, n) for field in kind]
+        fields = [_array(rng, field.type, n, encoded) for field in kind]
         if not fields:
             return pa.array([{}] * n, kind)
         return pa.StructArray.from_arrays(fields, names=[field.name for field in kind], mask=mask)
@@ -183,7 +187,7 @@ def _array(rng: Random, kind: Any, n: int, least: bool = False) -> pa.Array:
         value = {"arrow.uuid": b"x" * 16, "arrow.bool8": 1, "arrow.json": "{}"}[kind.extension_name]
         return pa.ExtensionArray.from_storage(kind, pa.array([value] * n, kind.storage_type))
     draw = dict(_PLAIN)[kind]
-    values = [None if mask is not None and mask[row].as_py() else draw(rng) for row in range(n)]
+    values = [None if mask[row].as_py() else draw(rng) for row in range(n)]
     if encoding == 2 and kind in _VIEWS:
         kind = _VIEWS[kind]
     return pa.array(values, kind)

@@ -388,6 +388,10 @@ def test_a_payload_that_does_not_fit_is_refused(payload, message):
             {"x": pa.UnionArray.from_sparse(pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3]), pa.array([*"abc"])])},
             "the column 'x' .* cannot be kept: its values have several types",
         ),
+        (
+            {"x": pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", "b"]).dictionary_encode())},
+            "the column 'x' .* cannot be kept: its values are encoded twice",
+        ),
     ],
 )
 def test_columns_that_an_index_could_not_use_are_refused_at_the_first_add(payload, message):

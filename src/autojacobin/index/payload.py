@@ -200,7 +200,9 @@ def stored_column(name: str, column: Any) -> Any:
         column.validate(full=True)  # or a forged offset would lead out of the buffers
         if stored == column.type:
             return column
-        return arrow.chunked_array([_as_values(chunk, stored) for chunk in column.chunks], stored)
+        decoded = arrow.chunked_array([_as_values(chunk, stored) for chunk in column.chunks], stored)
+        decoded.validate()
+        return decoded
     except DataError as error:
         raise DataError(f"the column {name!r:.60} ({column.type!s:.60}) cannot be kept: {error}") from error
     except (arrow.ArrowException, TypeError, ValueError, IndexError) as error:
@@ -210,24 +212,32 @@ def stored_column(name: str, column: Any) -> Any:
 
 def _as_values(chunk: Any, stored: Any) -> Any:
     """Decode an array whose type is not the one to store."""
-    arrow = arrow_package()
-    while True:
-        if isinstance(chunk, arrow.ExtensionArray):
-            chunk = chunk.storage
-        elif arrow.types.is_dictionary(chunk.type):
-            chunk = chunk.dictionary.take(chunk.indices)
-        elif arrow.types.is_run_end_encoded(chunk.type):
-            chunk = arrow.compute.run_end_decode(chunk)
-        else:
-            break
+    arrow, kind = arrow_package(), chunk.type
     try:
-        return chunk if chunk.type == stored else chunk.cast(stored)
-    except arrow.ArrowNotImplementedError:  # of categories that are lists, inside lists
-        return arrow.array(chunk.to_pylist(), stored)
+        if arrow.types.is_dictionary(kind):
+            return _as_values(chunk.dictionary.take(chunk.indices), stored)
+        if arrow.types.is_run_end_encoded(kind):
+            return _as_values(arrow.compute.run_end_decode(chunk), stored)
+        if kind == stored:
+            return chunk
+        if _can_cast(kind):
+            return chunk.cast(stored)
+    except arrow.ArrowNotImplementedError:  # of views, by some versions of Arrow
+        pass
+    return arrow.array(chunk.to_pylist(), stored)
 
 
-def _stored_type(kind: Any, left: int = _DEEPEST) -> Any:
-    """The type in which an index keeps the values of a type."""
+def _can_cast(kind: Any) -> bool:
+    """Whether Arrow decodes a type where it is inside another one."""
+    types = arrow_package().types
+    if types.is_dictionary(kind):
+        return not types.is_nested(kind.value_type)
+    inner = (kind.field(number).type for number in range(kind.num_fields))
+    return not types.is_run_end_encoded(kind) and all(map(_can_cast, inner))
+
+
+def _stored_type(kind: Any, left: int = _DEEPEST, encoded: bool = False) -> Any:
+    """The type in which an index keeps the values of a type, which are perhaps those of an encoding already."""
     arrow, inner = arrow_package(), left - 1
     types = arrow.types
     if left < 0:
@@ -235,7 +245,9 @@ def _stored_type(kind: Any, left: int = _DEEPEST) -> Any:
     if types.is_union(kind):
         raise DataError("its values have several types, expected one; convert it")
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return _stored_type(kind.value_type, inner)
+        if encoded:  # Arrow may end the process
+            raise DataError("its values are encoded twice, expected once; decode it")
+        return _stored_type(kind.value_type, inner, encoded=True)
     if types.is_string_view(kind):
         return arrow.large_string()
     if types.is_binary_view(kind):
@@ -244,17 +256,17 @@ def _stored_type(kind: Any, left: int = _DEEPEST) -> Any:
         names = [field.name for field in kind]
         if len(set(names)) < len(names):
             raise DataError(f"its fields must have different names, got {', '.join(names)}; rename them")
-        return arrow.struct([(field.name, _stored_type(field.type, inner)) for field in kind])
+        return arrow.struct([(field.name, _stored_type(field.type, inner, encoded)) for field in kind])
     if types.is_map(kind):
-        return arrow.map_(_stored_type(kind.key_type, inner), _stored_type(kind.item_type, inner))
+        return arrow.map_(_stored_type(kind.key_type, inner, encoded), _stored_type(kind.item_type, inner, encoded))
     if types.is_fixed_size_list(kind):
-        return arrow.list_(_stored_type(kind.value_type, inner), kind.list_size)
+        return arrow.list_(_stored_type(kind.value_type, inner, encoded), kind.list_size)
     if types.is_large_list(kind) or types.is_large_list_view(kind):
-        return arrow.large_list(_stored_type(kind.value_type, inner))
+        return arrow.large_list(_stored_type(kind.value_type, inner, encoded))
     if types.is_list(kind) or types.is_list_view(kind):
-        return arrow.list_(_stored_type(kind.value_type, inner))
+        return arrow.list_(_stored_type(kind.value_type, inner, encoded))
     if isinstance(kind, arrow.BaseExtensionType):
-        stored = _stored_type(kind.storage_type, inner)
+        stored = _stored_type(kind.storage_type, inner, encoded)
         return kind if stored == kind.storage_type else stored
     return kind
 
