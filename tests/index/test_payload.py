@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -712,3 +713,40 @@ def test_a_crash_while_columns_are_made_leaves_those_before(tmp_path, monkeypatc
     (tmp_path / "kept").rename(tmp_path / "index" / "MANIFEST.json")
     with Index.open(tmp_path / "index") as index:
         assert index.get([0, 1, 2]).to_pylist() == ROWS
+
+
+def test_an_index_that_was_emptied_keeps_its_columns(tmp_path):
+    with Index.create(tmp_path / "index", small_hasher()) as index:
+        index.add(vectors(3), payload=COLUMNS)
+        index.remove([0, 1, 2])
+        index.save(tmp_path / "copy")
+    memory = indexed(COLUMNS)
+    memory.remove([0, 1, 2])
+    for emptied in (memory, copy.deepcopy(memory), Index.open(tmp_path / "index"), Index.open(tmp_path / "copy")):
+        with emptied:
+            emptied.compact()
+            assert emptied.info()["columns"] == ["n", "t"]
+            assert emptied.get([]).schema == pa.schema([("n", pa.int64()), ("t", pa.string())])
+            with pytest.raises(DataError, match="a column 'other' that the index does not have"):
+                emptied.add(vectors(1), payload=[{"other": 1}])
+            emptied.add(vectors(2), payload=[{"t": "x"}, {"n": 7}])
+            emptied.add(vectors(1))
+            assert emptied.get([3, 4, 5]).to_pydict() == {"n": [None, 7, None], "t": ["x", None, None]}
+
+
+@pytest.mark.parametrize("forged", ["", "no base64!", "AAAA", "/////wAAAAA="])
+def test_columns_of_a_manifest_that_cannot_be_read_are_reported(forged):
+    emptied = indexed(COLUMNS)
+    emptied.remove([0, 1, 2])
+    emptied._state = replace(emptied._state, columns=forged)
+    with pytest.raises(FormatError, match="the manifest of the index has columns that cannot be read"):
+        emptied.add(vectors(1), payload=[{"n": 1}])
+
+
+def test_ids_that_are_missing_may_be_removed_if_wanted():
+    index = indexed(COLUMNS)
+    index.remove([1, 77, 1], missing_ok=True)
+    assert index.ids.tolist() == [0, 2]
+    with pytest.raises(DataError, match="only ids in the index can be removed, got 1"):
+        index.remove([1])
+    Index(small_hasher()).remove([5], missing_ok=True)

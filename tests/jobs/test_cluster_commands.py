@@ -62,7 +62,11 @@ def interrupted(folder, X):
 
 def starting_worker(process):
     """The first process of a worker, as soon as there is one."""
-    return next((child for child in process.children(recursive=True) if "spawn_main" in str(child.cmdline())), None)
+    for child in process.children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            if "spawn_main" in str(child.cmdline()):
+                return child
+    return None
 
 
 @pytest.mark.rare  # starts a cluster

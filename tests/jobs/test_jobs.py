@@ -1,5 +1,6 @@
 """Jobs over many files that are interrupted, damaged, repeated or asked for nonsense."""
 
+import errno
 import itertools
 import os
 import shutil
@@ -12,11 +13,12 @@ import numpy as np
 import pytest
 
 from autojacobin import LSH, Codes, Index, Metric
+from autojacobin.core import files as files_module
 from autojacobin.datasets import write_vectors
 from autojacobin.errors import DataError, IndexLockedError, NotFittedError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.folder import Folder
-from autojacobin.jobs import build_index, encode_files, search_index, true_neighbours
+from autojacobin.jobs import build, build_index, encode_files, search_index, true_neighbours
 from autojacobin.jobs.inputs import draw_sample, open_piece, survey
 from autojacobin.jobs.neighbours import truth_chunk
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
@@ -197,6 +199,57 @@ def test_two_builds_of_one_index_do_not_mix(tmp_path, pattern, hasher):
 
     build_index(pattern, hasher, tmp_path / "index", here, rows_per_chunk=1, progress=begin_again)
     assert len(seen) == 4
+
+
+def test_an_index_that_another_job_made_meanwhile_is_not_replaced(tmp_path, X, hasher, monkeypatch):
+    """Another build finishes, and vectors are added to its index, after this one looked and before it locks."""
+    files, path = cut_into_files(tmp_path / "files", X[:100], []), tmp_path / "index"
+    look = build._is_finished
+
+    def made_meanwhile(*arguments):
+        found = look(*arguments)
+        monkeypatch.setattr(build, "_is_finished", look)
+        build_index(files, hasher, path, here)
+        with Index.open(path) as index:
+            index.add(X[100:105])
+        return found
+
+    monkeypatch.setattr(build, "_is_finished", made_meanwhile)
+    with pytest.raises(StorageError, match="holds an index already; add to it with Index.add"):
+        build_index(files, hasher, path, here)
+    with Index.open(path) as index:
+        index.verify()
+        assert np.array_equal(index.vectors(np.arange(105)), X[:105])
+
+
+def test_a_full_disk_is_named_and_the_job_continues(tmp_path, X, hasher, monkeypatch):
+    """At each file that a job writes the disk is full once; what was done before is kept."""
+    files = cut_into_files(tmp_path / "files", X[:100], [])
+    write, left = files_module.sync, [0]
+
+    def full(descriptor):
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(descriptor)
+
+    monkeypatch.setattr(files_module, "sync", full)
+    for name, job in (
+        ("index", lambda path: build_index(files, hasher, path, here, rows_per_chunk=1)),
+        ("codes", lambda path: encode_files(files, hasher, path, here, rows_per_chunk=1)),
+    ):
+        failed = 0
+        while True:
+            left[0] = failed + 1
+            try:
+                job(tmp_path / f"{name}-{failed}")
+                break
+            except StorageError as error:
+                assert "no space left on device" in str(error)
+                assert "make room" in str(error)
+            failed += 1
+            job(tmp_path / f"{name}-{failed - 1}")
+        assert failed > 5
 
 
 def test_a_hasher_that_was_not_fitted_makes_nothing(tmp_path, pattern):

@@ -108,10 +108,10 @@ def _signals_later() -> Iterator[None]:
     finally:
         if posix:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for which, handler in kept.items():
-            signal.signal(which, handler)
-        for number in caught[:1]:
-            signal.raise_signal(number)
+        for restored, handler in kept.items():
+            signal.signal(restored, handler)
+        if caught:
+            signal.raise_signal(caught[0])
 
 
 class Workers:
