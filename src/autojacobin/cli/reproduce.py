@@ -23,7 +23,7 @@ from autojacobin.datasets import load_set
 from autojacobin.errors import StorageError
 
 if TYPE_CHECKING:
-    from autojacobin.reproduction import Reproduction, Table
+    from autojacobin.paper.reproduction import Reproduction, Table
 
 # m-Recall of all methods and by several distances, recall curves, and retrieved patches.
 _SHOWN = ("quality", "distances", "fig9", "fig5")
@@ -59,9 +59,9 @@ def demo(
     from autojacobin.core.compilation import compile_meanwhile, is_cached
     from autojacobin.hashers.autoencoders import tabu_kernels
     from autojacobin.index.index import Index
-    from autojacobin.reproduction import Settings, reproduce
-    from autojacobin.reproduction.searches import search_table
-    from autojacobin.reproduction.trials import AUTOENCODER, NEIGHBOUR, SHOWN, every_method
+    from autojacobin.paper.reproduction import Settings, reproduce
+    from autojacobin.paper.reproduction.searches import search_table
+    from autojacobin.paper.reproduction.trials import AUTOENCODER, NEIGHBOUR, SHOWN, every_method
 
     started = time.perf_counter()
     typer.echo(f"1. The set {name}")
@@ -134,8 +134,8 @@ def reproduce(
 
     Example: autojacobin reproduce --quick --only table2,fig6 --out first-look
     """
-    from autojacobin.reproduction import Settings
-    from autojacobin.reproduction import reproduce as run
+    from autojacobin.paper.reproduction import Settings
+    from autojacobin.paper.reproduction import reproduce as run
 
     chosen = load_set(name, data)
     settings = Settings.for_set(chosen, quick=quick, seeds=seeds, bits=bits or None, depth=depth, training_points=train)
@@ -154,7 +154,7 @@ def reproduce(
 
 
 def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
-    from autojacobin.reproduction.trials import AUTOENCODER, every_method
+    from autojacobin.paper.reproduction.trials import AUTOENCODER, every_method
 
     quality, distances = made.tables["quality"], made.tables["distances"]
     trials = json.loads((made.folder / "results.json").read_text(encoding="utf-8"))["trials"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.figures.style import (
+from autojacobin.paper.figures.style import (
     COLUMN,
     INK,
     PAGE,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from autojacobin.figures import METHOD_STYLES, draw_recall, draw_recall_grid, save
-from tests.figures.looking import OF_THE_PAPER, curve, grid, laid_out, legend_of, texts
+from autojacobin.paper.figures import METHOD_STYLES, draw_recall, draw_recall_grid, save
+from tests.paper.figures.looking import OF_THE_PAPER, curve, grid, laid_out, legend_of, texts
 
 
 def test_figure_8_shows_the_curves_as_they_are():

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autojacobin import figures
 from autojacobin.core.counts import count_of
 from autojacobin.datasets import CATALOGUE
 from autojacobin.hashers import find_method
-from autojacobin.reproduction import trials
-from autojacobin.reproduction.report import Table
-from autojacobin.reproduction.results import ASYMMETRICALLY, Results
-from autojacobin.reproduction.trials import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, SHOWN, every_method
+from autojacobin.paper import figures
+from autojacobin.paper.reproduction import trials
+from autojacobin.paper.reproduction.report import Table
+from autojacobin.paper.reproduction.results import ASYMMETRICALLY, Results
+from autojacobin.paper.reproduction.trials import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, SHOWN, every_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from autojacobin import DataError, MissingExtraError
-from autojacobin.reproduction import ARTEFACTS, Settings, Table, reproduce
-from autojacobin.reproduction.paper import stretched, typical
-from autojacobin.reproduction.report import DEFINITIONS
-from autojacobin.reproduction.run import grid
-from autojacobin.reproduction.trials import cut, make_hasher, run_trial
-from tests.reproduction.small import SETTINGS, small_set
+from autojacobin.paper.reproduction import ARTEFACTS, Settings, Table, reproduce
+from autojacobin.paper.reproduction.measured import stretched, typical
+from autojacobin.paper.reproduction.report import DEFINITIONS
+from autojacobin.paper.reproduction.run import grid
+from autojacobin.paper.reproduction.trials import cut, make_hasher, run_trial
+from tests.paper.reproduction.small import SETTINGS, small_set
 
-run_module = "autojacobin.reproduction.run"
+run_module = "autojacobin.paper.reproduction.run"
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from autojacobin import figures
-from autojacobin.reproduction import paper, trials
-from autojacobin.reproduction.report import Table
-from autojacobin.reproduction.results import Results
-from autojacobin.reproduction.trials import COMPARED, Settings, Trial, default_trials, every_method
+from autojacobin.paper import figures
+from autojacobin.paper.reproduction import measured, trials
+from autojacobin.paper.reproduction.report import Table
+from autojacobin.paper.reproduction.results import Results
+from autojacobin.paper.reproduction.trials import COMPARED, Settings, Trial, default_trials, every_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,14 +75,14 @@ ARTEFACTS: dict[str, Artefact] = {
     "fig4": Artefact(
         "Figure 4: random patches of the set",
         "Most patches show boundaries or corners (SIFT10M).",
-        paper.patches,
+        measured.patches,
         caption="Patches of the base, drawn at random. Each is stretched from black to white.",
     ),
-    "table1": Artefact("Table I: the data sets", "Four sets, 10,000 training points each.", paper.data_sets),
+    "table1": Artefact("Table I: the data sets", "Four sets, 10,000 training points each.", measured.data_sets),
     "fig5": Artefact(
         "Figure 5: a query and what each method retrieves for it",
         "Auto-JacoBin retrieves the most true neighbours for the query that is shown (SIFT10M, 128 bits).",
-        paper.retrieval,
+        measured.retrieval,
         "Each method retrieves the points nearest in Hamming distance, 0.01 % of the base but at least 99; shown are "
         "the 99 of them nearest in Euclidean distance. Orange border: one of the 99 true neighbours. Each patch is "
         "stretched from black to white.",
@@ -92,14 +92,14 @@ ARTEFACTS: dict[str, Artefact] = {
         "Figure 6: the cost over the optimisation",
         "The cost decreases monotonically, though the batch is another at each iteration, and hardly changes after the "
         "first 20 iterations (NUS-WIDE, 64 bits, α = 0.1).",
-        paper.cost,
+        measured.cost,
         "Cost of each batch after the step on it, and the terms that add up to it.",
         lambda settings: _first_of("AutoJacoBin", settings)[:1],
     ),
     "fig7": Artefact(
         "Figure 7: m-Recall by the weight α",
         "Performance is stable for α from 0.01 to 10, and always better than that of NOKMeans (NUS-WIDE, k = 1).",
-        paper.alphas,
+        measured.alphas,
         "m-Recall for the smallest k, with the same seed for all bars.",
         _over_alpha,
     ),
@@ -107,7 +107,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Figure 8: Recall@i of the auto-encoder models",
         "Auto-JacoBin is consistently better; AutoBin1, DAutoBin and CAutoBin are comparable; AutoBin2 is last "
         "(NUS-WIDE, 128 bits, k = 100).",
-        paper.variants,
+        measured.variants,
         "Recall@i minus the Recall@i of Auto-JacoBin; i is on a logarithmic axis. Above 0, a model finds more than "
         "Auto-JacoBin, which has the paper's α = 0.1; the others have what was best on held-out training points. The "
         "grey numbers are Auto-JacoBin's own Recall@i.",
@@ -117,7 +117,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "variants": Artefact(
         "Beside figure 8: m-Recall of the auto-encoder models and the parameters chosen for them",
         "DAutoBin is slightly better than AutoBin1, and AutoBin1 slightly better than CAutoBin.",
-        paper.variant_m_recalls,
+        measured.variant_m_recalls,
         trials=_longest_of_own,
         searches_grids=True,
     ),
@@ -125,7 +125,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Figures 9 and 10: Recall@i of every method",
         "On NUS-WIDE and GIST1M Auto-JacoBin performs much better than previous techniques. More bits help all "
         "methods, and performance decreases as k increases.",
-        paper.recall_grid,
+        measured.recall_grid,
         "Recall@i minus the Recall@i of ITQ, mean over queries and seeds; i is on a logarithmic axis. Above 0, a "
         "method finds more than ITQ. The grey numbers are ITQ's own Recall@i at i = 1, 10, 100, … A curve that leaves "
         "a panel at the bottom is lower still.",
@@ -135,28 +135,28 @@ ARTEFACTS: dict[str, Artefact] = {
         "Recall@1000",
         "With 64 bits on NUS-WIDE, Recall@1000 is 0.92, and the previous best is NOKMeans at 0.81; for which k is not "
         "said.",
-        paper.recall_at_1000,
+        measured.recall_at_1000,
         trials=_compared,
     ),
     "depth90": Artefact(
         "Points to retrieve for a recall of 0.9",
         "With 256 bits on GIST1M, 2,000 points give a recall of 0.9; the other methods need more than 6,000. For "
         "which k is not said.",
-        paper.depth_for_90,
+        measured.depth_for_90,
         trials=_compared,
     ),
     "table2": Artefact(
         "Table II: m-Recall of every method",
         "Auto-JacoBin has the highest m-Recall in 13 of the 15 rows on SIFT1M, and OKMeans in the other two; the text "
         "calls it comparable to the state of the art there, and better with more bits.",
-        lambda results: paper.m_recalls(results, "table-2", "Table II: m-Recall", paper.labelled(COMPARED)),
+        lambda results: measured.m_recalls(results, "table-2", "Table II: m-Recall", measured.labelled(COMPARED)),
         trials=_compared,
     ),
     "times": Artefact(
         "Training time",
         "Auto-JacoBin takes about 8 minutes on SIFT1M with 64 bits; NOKMeans, OKMeans, ITQ and Spectral Hashing take "
         "15, 4, 2 and 1 seconds.",
-        paper.training_times,
+        measured.training_times,
         trials=_compared,
     ),
     "appendix": Artefact(
@@ -168,14 +168,16 @@ ARTEFACTS: dict[str, Artefact] = {
     "quality": Artefact(
         "Beyond the paper: all methods, and Auto-JacoBin with settings that it chooses itself",
         "Not in the paper: its settings are fixed. By default the library chooses them on held-out training points.",
-        lambda results: paper.m_recalls(results, "quality", "m-Recall of all methods", paper.labelled(every_method())),
+        lambda results: measured.m_recalls(
+            results, "quality", "m-Recall of all methods", measured.labelled(every_method())
+        ),
         trials=lambda settings: default_trials(every_method(), settings),
     ),
     "distances": Artefact(
         "Beyond the paper: other distances, and the binary auto-encoder",
         "Not in the paper: it compares codes by the Hamming distance. The distances here keep the real values of the "
         "query and need no more memory. The binary auto-encoder is made for the distance to what its codes decode to.",
-        lambda results: paper.m_recalls(results, "distances", "m-Recall by the distance", paper.BY_DISTANCE),
+        lambda results: measured.m_recalls(results, "distances", "m-Recall by the distance", measured.BY_DISTANCE),
         trials=partial(default_trials, (*trials.ASYMMETRIC, trials.AUTOENCODER)),
     ),
 }

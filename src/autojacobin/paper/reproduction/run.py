@@ -16,18 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin import __version__, figures
+from autojacobin import __version__
 from autojacobin.core.counts import count_of
 from autojacobin.core.parallel import Progress, usable_cores
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.hashers import Hasher
-from autojacobin.reproduction import paper, trials
-from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
-from autojacobin.reproduction.report import Report, Section, Table
-from autojacobin.reproduction.results import Results, Store
-from autojacobin.reproduction.trials import VARIANTS, Settings, Trial, longest_bits, run_trial
+from autojacobin.paper import figures
+from autojacobin.paper.reproduction import measured, trials
+from autojacobin.paper.reproduction.artefacts import ARTEFACTS, SAME, Artefact
+from autojacobin.paper.reproduction.report import Report, Section, Table
+from autojacobin.paper.reproduction.results import Results, Store
+from autojacobin.paper.reproduction.trials import VARIANTS, Settings, Trial, longest_bits, run_trial
 
 _K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the parameters of a variant
 
@@ -102,7 +103,7 @@ def reproduce(
     tables = {section.name: section.content for section in sections if isinstance(section.content, Table)}
     left_out = {section.name: section.content for section in sections if isinstance(section.content, str)}
     about = _about(results, time.perf_counter() - started)
-    verdict = paper.standings(results, wanted)
+    verdict = measured.standings(results, wanted)
     record = {
         "set": {"name": data.name, "description": data.description, "source": data.source, "licence": data.licence},
         "settings": asdict(settings),
