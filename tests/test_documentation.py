@@ -14,7 +14,7 @@ from tests.explorer.browser import chromium
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
-    "hashers", "search", "index", "datasets", "evaluation", "paper.reproduction", "engines", "jobs", "service",
+    "autoencoder", "hashers", "search", "index", "datasets", "evaluation", "paper.reproduction", "engines", "jobs", "service",
     "explorer", "errors",
 )  # fmt: skip
 NOT_LISTED = {  # shown elsewhere, or no more than a table
