@@ -14,8 +14,8 @@ from tests.explorer.browser import chromium
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
-    "autoencoder", "hashers", "search", "index", "datasets", "evaluation", "paper.reproduction", "engines", "jobs", "service",
-    "explorer", "errors",
+    "autoencoder", "hashers", "search", "index", "datasets", "evaluation", "paper.reproduction", "engines", "jobs",
+    "service", "explorer", "errors",
 )  # fmt: skip
 NOT_LISTED = {  # shown elsewhere, or no more than a table
     "LinearHasher", "NotFittedError", "CATALOGUE", "Entry", "ARTEFACTS", "autojacobin",
