@@ -85,8 +85,8 @@ ARTEFACTS: dict[str, Artefact] = {
         lambda _: figures.draw_toy(),
         caption="1,000 points of the plane x1 + x2 + x3 = 1, and what the three hidden units make of them; the "
         "number of codes is in the title. The paper does not give its settings. Here: α = 0.01, the points scaled to a "
-        "largest norm of 8, 50 steps on all points, seed 2, else as published. With the paper's α = 0.1 and 0.8 there "
-        "are four to six codes.",
+        "largest norm of 8, 50 steps on all points, seed 2, else as published. With α = 0.1 and a norm of 0.8, as in "
+        "the paper's experiments, there are four to six codes.",
     ),
     "fig4": Artefact(
         "Figure 4: random patches of the set",
