@@ -56,7 +56,7 @@ def _first_of(method: str, settings: Settings) -> list[Trial]:
 
 
 def _longest_of_own(settings: Settings) -> list[Trial]:
-    return [trial for trial in _first_of("AutoJacoBin", settings) if trial.pictured]
+    return [trials.own_trial(trials.longest_bits(settings), settings)]
 
 
 def _over_alpha(settings: Settings) -> list[Trial]:
