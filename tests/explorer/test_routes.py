@@ -12,7 +12,7 @@ from autojacobin import ITQ, LSH, Index
 from autojacobin.explorer import explorer_routes, page
 from autojacobin.service import Limits, serving
 from tests.explorer.browser import chromium, watched
-from tests.reproduction.small import small_set
+from tests.paper.reproduction.small import small_set
 from tests.service.service_process import eventually
 
 ID = 417

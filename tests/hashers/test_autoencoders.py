@@ -127,6 +127,15 @@ def test_tol_stops_early_and_zero_never_does():
     assert gains[-1] < 0.05
 
 
+def test_training_stops_below_a_cost():
+    X = digits()[:400]
+    whole = AutoBin(16, batch_size=100, random_state=0).fit(X).history_["cost"]
+    limit = np.sort(whole)[len(whole) // 2]
+    stopped = AutoBin(16, batch_size=100, stop_below=limit, random_state=0).fit(X).history_["cost"]
+    assert np.array_equal(stopped, whole[: np.argmax(whole < limit) + 1])
+    assert len(stopped) < len(whole)
+
+
 @pytest.mark.parametrize("name", AUTO_ENCODERS)
 def test_without_any_time_the_start_is_delivered_whole(name, tmp_path):
     X = digits()[:300]
@@ -267,7 +276,8 @@ def test_the_parameters_reach_the_objective():
 def test_as_published_has_the_papers_settings():
     common = {
         "n_bits": 64, "epsilon": 1e-4, "batch_size": 1000, "n_epochs": 5, "scale": 0.8, "threshold": "bias",
-        "init": "random", "tol": 0.0, "max_seconds": None, "random_state": None, "device": "cpu", "progress": None,
+        "init": "random", "tol": 0.0, "stop_below": None, "max_seconds": None, "random_state": None, "device": "cpu",
+        "progress": None,
     }  # fmt: skip
     own = {"alpha": 0.1, "energy": 0.98, "n_neighbors": None, "tangent_sample": 100_000, "jacobian_weight": 1.0}
     own |= {"selection_k": 10, "selection_depth": None, "pca_energy": None}

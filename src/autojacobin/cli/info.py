@@ -132,7 +132,7 @@ def bench(
 
     Example: autojacobin bench --points 5000 --queries 20
     """
-    from autojacobin.reproduction.searches import fastest
+    from autojacobin.paper.reproduction.searches import fastest
 
     if k > points:
         raise wrong("-k", f"{k} is more than the {points} points")

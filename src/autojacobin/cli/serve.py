@@ -122,7 +122,7 @@ def explore(
     from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run
     from autojacobin.explorer.bundle import kept_models
     from autojacobin.explorer.page import prepare_folder
-    from autojacobin.reproduction.trials import SHOWN
+    from autojacobin.paper.reproduction.trials import SHOWN
 
     options = {"--set": name, "--bits": bits, "--neighbours": neighbours, "--train": train}
     given = [option for option, value in options.items() if value is not None]

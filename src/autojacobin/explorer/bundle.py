@@ -23,10 +23,10 @@ from autojacobin.datasets.pictures import read_photograph
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, retrieve, short
-from autojacobin.figures.drawings import train_toy
-from autojacobin.figures.style import legend_order, style_of
 from autojacobin.hashers import Hasher, find_command, load
-from autojacobin.reproduction.trials import CHOSEN, SHOWN, Settings, cut, make_hasher
+from autojacobin.paper.figures.drawings import train_toy
+from autojacobin.paper.figures.style import legend_order, style_of
+from autojacobin.paper.reproduction.trials import CHOSEN, SHOWN, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES

@@ -165,6 +165,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         return recipe_name(self.chosen_) if hasattr(self, "W1_") else type(self).__name__
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
+        """Fit as published, by :meth:`_fit_given`; :meth:`_fit_chosen` does it with settings that suit the data."""
         for name in ("search_results_", "tangent_rank_"):
             self.__dict__.pop(name, None)
         report = TimeLimit(self.max_seconds, self.progress)
@@ -174,19 +175,16 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         options = self._options(X.shape[1])
         if self.jacobian_weight and (self.n_epochs or options is None):
             self._warn_of_few_neighbors(X)
-        if options is None or len(X) < _FEWEST_TO_CHOOSE or not self._fit_chosen(X, originals, options, rng, report):
+        if options is None or len(X) < _FEWEST_TO_CHOOSE:
             self._fit_given(X, rng, report)
+        else:
+            self._fit_chosen(X, originals, options, rng, report)
         if principal is not None:
             network = principal.expand(Network(self.W1_, self.b1_, self.W2_, self.b2_))
             self.W1_, self.b1_, self.W2_, self.b2_ = network.W1, network.b1, network.W2, network.b2
 
-    def _principal_coordinates(self, X: Any) -> PrincipalCoordinates | None:
-        """The coordinates to train in; None for those of the data."""
-        if self.pca_energy is None or X.shape[1] < _FEWEST_FEATURES_TO_REDUCE or self.threshold == "origin":
-            return None
-        return PrincipalCoordinates.of(X, self.pca_energy, 2 * self.n_bits)
-
     def _fit_given(self, X: Any, rng: np.random.RandomState, report: TimeLimit) -> None:
+        """Algorithm 1: initialise θ, estimate the tangent spaces, and take the steps of all epochs."""
         recipe = self._given()
         network = initial_network(X, self.n_bits, recipe.init, rng)
         tangents = self._tangents(X, recipe.energy, rng, report) if recipe.jacobian_weight else None
@@ -197,6 +195,12 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         self._keep(X, *trained)
         if tangents is not None:
             self.tangent_rank_ = to_host(tangents.known_ranks(recipe.energy))
+
+    def _principal_coordinates(self, X: Any) -> PrincipalCoordinates | None:
+        """The coordinates to train in; None for those of the data."""
+        if self.pca_energy is None or X.shape[1] < _FEWEST_FEATURES_TO_REDUCE or self.threshold == "origin":
+            return None
+        return PrincipalCoordinates.of(X, self.pca_energy, 2 * self.n_bits)
 
     def _given_settings(self) -> dict[str, Any]:
         return {**vars(self._given()), "n_epochs": self.n_epochs}
@@ -226,8 +230,8 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
     @one_blas_thread()  # otherwise the number of threads, through rounding, could decide between near equals
     def _fit_chosen(
         self, X: Any, originals: Any, options: Options, rng: np.random.RandomState, report: TimeLimit
-    ) -> bool:
-        """Choose the settings that suit the data best, and fit with them; False if the points hardly differ."""
+    ) -> None:
+        """Choose the settings that suit the data best, and fit with them; as published if the points hardly differ."""
         init_seed, batch_seed = (int(seed) for seed in rng.randint(2**31 - 1, size=2))
         all_points = len(X) <= _MOST_TO_CHOOSE
         rows = np.arange(len(X)) if all_points else np.sort(rng.choice(len(X), _MOST_TO_CHOOSE, replace=False))
@@ -235,7 +239,8 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         query_rows, base_rows = split(len(points), rng)
         base = points[base_rows]
         if float((base.max(axis=0) - base.min(axis=0)).max()) <= namespace(base).finfo(base.dtype).eps ** 2:
-            return False
+            self._fit_given(X, rng, report)
+            return
         self._check_selection_k(len(base))
         estimate = partial(self._tangents, energy=options.energies[0], rng=rng, report=report)
         spaces = cache(partial(estimate, points))  # prepared when a candidate with the Jacobian term needs them
@@ -269,7 +274,6 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         if selected.steps and selected.recipe.jacobian_weight:
             self.tangent_rank_ = np.full(len(X), -1, dtype=np.int32)
             self.tangent_rank_[rows] = to_host(spaces().known_ranks(selected.recipe.energy))
-        return True
 
     def _deliver(
         self, X: Any, selected: Selected, spaces: Any, init_seed: int, score: Any, rng: Any, report: TimeLimit

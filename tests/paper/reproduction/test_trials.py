@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from autojacobin import ITQ, BinaryAutoencoder, DataError, StorageError
 from autojacobin.evaluation import ground_truth, m_recall, measure, recall_curve
 from autojacobin.hashers import find_method, registry
-from autojacobin.reproduction import Settings
-from autojacobin.reproduction.results import Results, Store
-from autojacobin.reproduction.trials import (
+from autojacobin.paper.reproduction import Settings
+from autojacobin.paper.reproduction.results import Results, Store
+from autojacobin.paper.reproduction.trials import (
     COMPARED,
     VARIANTS,
     Outcome,
@@ -25,7 +25,7 @@ from autojacobin.reproduction.trials import (
     run_trial,
 )
 from autojacobin.search import asymmetric_topk, decoded_topk, hamming_topk
-from tests.reproduction.small import SETTINGS, small_set
+from tests.paper.reproduction.small import SETTINGS, small_set
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from autojacobin import StorageError
-from autojacobin.figures import METHOD_STYLES, draw_alpha, draw_proof, draw_recall, save
-from tests.figures.looking import curve
+from autojacobin.paper.figures import METHOD_STYLES, draw_alpha, draw_proof, draw_recall, save
+from tests.paper.figures.looking import curve
 
 PROGRAM = """
 import sys
-import autojacobin.figures as figures
-assert "matplotlib" not in sys.modules, "import autojacobin.figures is to stay light"
+import autojacobin.paper.figures as figures
+assert "matplotlib" not in sys.modules, "import autojacobin.paper.figures is to stay light"
 import numpy as np
 curves = {m: np.linspace(0.1 * place, 1, 200) for place, m in enumerate(["ITQ", "AutoJacoBin"])}
 figures.save(figures.draw_recall(curves, "digits"), sys.argv[1], "recall")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin import __version__, figures
+from autojacobin import __version__
 from autojacobin.core.counts import count_of
 from autojacobin.core.files import as_path
 from autojacobin.core.parallel import Progress, usable_cores
@@ -24,13 +24,15 @@ from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation import ground_truth
 from autojacobin.hashers import Hasher
-from autojacobin.reproduction import paper, trials
-from autojacobin.reproduction.artefacts import ARTEFACTS, SAME, Artefact
-from autojacobin.reproduction.report import Report, Section, Table
-from autojacobin.reproduction.results import Results, Store
-from autojacobin.reproduction.trials import VARIANTS, Settings, Trial, longest_bits, run_trial
+from autojacobin.paper import figures
+from autojacobin.paper.reproduction import measured, trials
+from autojacobin.paper.reproduction.artefacts import ARTEFACTS, SAME, Artefact
+from autojacobin.paper.reproduction.report import Report, Section, Table
+from autojacobin.paper.reproduction.results import Results, Store
+from autojacobin.paper.reproduction.trials import VARIANTS, Settings, Trial, longest_bits, run_trial
 
 _K, _DEPTH, _HELD_OUT_SHARE, _FEWEST = 10, 100, 10, 20  # of the search for the parameters of a variant
+_FEWEST_KEPT = 100  # true neighbours of a query: a later run with another k finds the outcomes that are kept
 
 
 @dataclass(frozen=True)
@@ -92,18 +94,20 @@ def reproduce(
     """
     settings = settings or Settings.for_set(data)
     settings.check_against(data)
-    wanted = _wanted(only)
+    parts = trials.cut(data, settings)
+    settings = replace(settings, training_points=len(parts.train))
+    wanted = _wanted(only, settings)
     _check_folder(as_path(folder), data.name)
     if any(artefact.caption for artefact in wanted.values()):
         figures.require_matplotlib()  # before the work, not after it
     started = time.perf_counter()
-    run = _Run(trials.cut(data, settings), settings, Store(folder), tuple(models), progress or (lambda *_: None))
+    run = _Run(parts, settings, Store(folder), tuple(models), progress or (lambda *_: None))
     results = run.everything(wanted)
     sections = [run.section(name, artefact, results) for name, artefact in wanted.items()]
     tables = {section.name: section.content for section in sections if isinstance(section.content, Table)}
     left_out = {section.name: section.content for section in sections if isinstance(section.content, str)}
     about = _about(results, time.perf_counter() - started)
-    verdict = paper.standings(results, wanted)
+    verdict = measured.standings(results, tables)
     record = {
         "set": {"name": data.name, "description": data.description, "source": data.source, "licence": data.licence},
         "settings": asdict(settings),
@@ -136,15 +140,13 @@ def _check_folder(folder: Path, name: str) -> None:
         )
 
 
-def _wanted(only: Iterable[str] | None) -> dict[str, Artefact]:
-    if only is None:
-        return ARTEFACTS
-    given = [name.strip() for name in (only.split(",") if isinstance(only, str) else only)]
+def _wanted(only: Iterable[str] | None, settings: Settings) -> dict[str, Artefact]:
+    given = [name.strip() for name in (only.split(",") if isinstance(only, str) else only or ARTEFACTS)]
     names = [SAME.get(name, name) for name in given]
     for name in names:
         if name not in ARTEFACTS:
             raise DataError(f"there is no table or figure {name!r}, expected some of: {', '.join(ARTEFACTS)}")
-    return {name: artefact for name, artefact in ARTEFACTS.items() if name in names}
+    return {name: artefact.among(settings) for name, artefact in ARTEFACTS.items() if name in names}
 
 
 class _Run:
@@ -168,7 +170,7 @@ class _Run:
         tries = sum(1 + len(grid(method, self.settings)) for method in VARIANTS) if searched else 0
         self.total = 1 + sum(trial.cost for trial in needed) + tries * Trial(VARIANTS[0], bits, 0).cost + len(wanted)
         self.progress("ground truth", 0, self.total)
-        k = max(self.settings.ks[-1], trials.N_PICTURED) if needed else 0
+        k = max(self.settings.ks[-1], _FEWEST_KEPT) if needed else 0
         results = self._results(self.data, self.settings, k)
         self._advance(1, "ground truth")
         if searched:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.hashers import find_method
-from autojacobin.reproduction import Table
-from autojacobin.reproduction.report import Report, Section
-from autojacobin.reproduction.trials import every_method
+from autojacobin.paper.reproduction import Table
+from autojacobin.paper.reproduction.report import Report, Section
+from autojacobin.paper.reproduction.trials import every_method
 from tests.explorer.browser import chromium, watched
 
 TABLE = Table("t", "A & B", ("name", "50 %"), (("a_1", "0.9 ± 0.1"), ("b|c", "> 10")), frozenset({(1, 1)}), "A note.")

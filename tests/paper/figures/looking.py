@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autojacobin.figures import METHOD_STYLES
+from autojacobin.paper.figures import METHOD_STYLES
 
 OF_THE_PAPER = tuple(name for name in METHOD_STYLES if name not in ("BinaryAutoencoder", "Sign"))
 

@@ -11,7 +11,7 @@ from matplotlib.patches import Circle
 from scipy.optimize import minimize_scalar
 
 from autojacobin import MissingExtraError
-from autojacobin.figures import (
+from autojacobin.paper.figures import (
     draw_alpha,
     draw_cost,
     draw_denoising,
@@ -24,8 +24,8 @@ from autojacobin.figures import (
     draw_toy,
     drawings,
 )
-from autojacobin.figures.drawings import BIASES, CODE_COLOURS
-from tests.figures.looking import laid_out, legend_of, texts
+from autojacobin.paper.figures.drawings import BIASES, CODE_COLOURS
+from tests.paper.figures.looking import laid_out, legend_of, texts
 
 
 def test_figure_1_names_the_layers_their_units_and_the_forward_pass():

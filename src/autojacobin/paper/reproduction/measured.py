@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autojacobin import figures
 from autojacobin.core.counts import count_of
 from autojacobin.datasets import CATALOGUE
 from autojacobin.hashers import find_method
-from autojacobin.reproduction import trials
-from autojacobin.reproduction.report import Table
-from autojacobin.reproduction.results import ASYMMETRICALLY, Results
-from autojacobin.reproduction.trials import ASYMMETRIC, AUTOENCODER, CHOSEN, COMPARED, SHOWN, every_method
+from autojacobin.paper import figures
+from autojacobin.paper.reproduction import trials
+from autojacobin.paper.reproduction.report import Table
+from autojacobin.paper.reproduction.results import ASYMMETRICALLY, Results
+from autojacobin.paper.reproduction.trials import ASYMMETRIC, AUTOENCODER, CHOSEN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,8 +44,9 @@ def data_sets(results: Results) -> Table:
 
 def standings(results: Results, names: Collection[str]) -> list[Table]:
     """How often each method is ahead, level with the best or behind, for each comparison that the run has made."""
-    compared = {"table2": labelled(COMPARED), "quality": labelled(every_method()), "distances": BY_DISTANCE}
-    cases = [(bits, k) for k in results.settings.ks for bits in results.settings.bits]
+    settings = results.settings
+    compared = {"table2": labelled(settings.compared), "quality": labelled(settings.every), "distances": BY_DISTANCE}
+    cases = [(bits, k) for k in settings.ks for bits in settings.bits]
     tables = []
     for name, labels in compared.items():
         if name not in names:
@@ -93,7 +94,7 @@ def m_recalls(results: Results, name: str, title: str, labels: dict[str, str]) -
 def training_times(results: Results) -> Table:
     """Training times, beside those in the text of the paper."""
     rows = []
-    for method in COMPARED:
+    for method in results.settings.compared:
         fits = ([one.seconds["fit"] for one in results.of(method, bits)] for bits in results.settings.bits)
         paper = f"{_PAPER_SECONDS[method]:g}" if method in _PAPER_SECONDS else "–"
         rows.append((label(method), *(f"{np.mean(seconds):.2f}" for seconds in fits), paper))
@@ -152,13 +153,14 @@ def variant_m_recalls(results: Results) -> Table:
 
 
 def _by_k_and_bits(results: Results, name: str, title: str, text: Callable[[str, int, int], str]) -> Table:
+    methods = results.settings.compared
     rows = [
-        (f"({k}, {bits})", *(text(method, bits, k) for method in COMPARED))
+        (f"({k}, {bits})", *(text(method, bits, k) for method in methods))
         for k in results.settings.ks
         for bits in results.settings.bits
     ]
     note = f"Mean over {results.averaged_over}."
-    return Table(name, title, ("(k, bits)", *map(label, COMPARED)), tuple(rows), note=note)
+    return Table(name, title, ("(k, bits)", *map(label, methods)), tuple(rows), note=note)
 
 
 def label(method: str) -> str:
@@ -196,25 +198,25 @@ def retrieval(results: Results) -> Figure | str:
     if min(settings.depth, results.truth.shape[1]) < trials.N_PICTURED:
         return f"fewer than {trials.N_PICTURED} points were retrieved"
     truth, bits = results.truth[:, : trials.N_PICTURED], trials.longest_bits(settings)
-    found: dict[str, Any] = {method: results.of(method, bits)[0].pictured for method in SHOWN}
+    found: dict[str, Any] = {method: results.of(method, bits)[0].pictured for method in settings.shown}
     hits = {method: (ids[:, :, None] == truth[:, None, :]).any(axis=2) for method, ids in found.items()}
     query = typical([mask.sum(axis=1) for mask in hits.values()])
     shown = {method: (stretched(data.base_patches[ids[query]]), hits[method][query]) for method, ids in found.items()}
     looked_at = trials.n_looked_at(len(data.base), settings.depth)
+    of_all = f"the nearest {trials.N_PICTURED} of {looked_at:,} retrieved, {looked_at / len(data.base):.2%} of the base"
     return figures.draw_retrieval(
         stretched(data.query_patches[query][None])[0],
         stretched(data.base_patches[truth[query]]),
         shown,
-        title=f"{data.name}, {bits} bits, query {query}: the nearest {trials.N_PICTURED} of {looked_at:,} retrieved",
+        title=f"{data.name}, {bits} bits, query {query}: {of_all}",
     )
 
 
 def cost(results: Results) -> Figure:
     """Figure 6."""
-    bits = results.settings.bits[0]
-    return figures.draw_cost(
-        results.of("AutoJacoBin", bits)[0].history, title=f"{results.data.name}, {bits} bits, α = {trials.PAPER_ALPHA}"
-    )
+    trial = trials.cost_trial(results.settings)
+    title = f"{results.data.name}, {trial.bits} bits, α = {trials.PAPER_ALPHA}"
+    return figures.draw_cost(results.outcomes[trial].history, title=title)
 
 
 def alphas(results: Results) -> Figure:
@@ -222,7 +224,7 @@ def alphas(results: Results) -> Figure:
     settings, k = results.settings, results.settings.ks[0]
 
     def m_recall(bits: int, alpha: float) -> float:
-        return float(results.outcomes[trials.alpha_trial(bits, alpha, settings)].m_recall(k).mean())
+        return float(results.outcomes[trials.own_trial(bits, settings, alpha=alpha)].m_recall(k).mean())
 
     values = {bits: {alpha: m_recall(bits, alpha) for alpha in settings.alphas} for bits in settings.bits}
     reference = {bits: float(results.of("NOKMeans", bits)[0].m_recall(k).mean()) for bits in settings.bits}
@@ -251,12 +253,12 @@ def recall_grid(results: Results) -> Figure:
     """Figures 9 and 10."""
     settings = results.settings
     curves = {
-        (k, bits): {method: results.curve(method, bits, k) for method in SHOWN}
+        (k, bits): {method: results.curve(method, bits, k) for method in settings.shown}
         for k in settings.ks
         for bits in settings.bits
     }
     title = f"{results.data.name}: mean over {results.averaged_over}"
-    return figures.draw_recall_grid(curves, title=title, reference="ITQ")
+    return figures.draw_recall_grid(curves, title=title, reference="ITQ" if "ITQ" in settings.shown else None)
 
 
 def stretched(patches: Any) -> Any:

@@ -19,7 +19,7 @@ from autojacobin.datasets import VectorSet
 from autojacobin.errors import AutoJacobinError
 from autojacobin.evaluation import OverSeeds, mean_and_error, over_seeds, paired_test
 from autojacobin.hashers import load
-from autojacobin.reproduction.trials import Outcome, Settings, Trial, fingerprint
+from autojacobin.paper.reproduction.trials import Outcome, Settings, Trial, fingerprint
 
 ASYMMETRICALLY = ", asymmetric"
 """Suffix of a method's name that selects its outcomes by the asymmetric distance."""

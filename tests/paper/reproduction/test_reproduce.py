@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from autojacobin import DataError, MissingExtraError
-from autojacobin.reproduction import ARTEFACTS, Settings, Table, reproduce
-from autojacobin.reproduction.paper import stretched, typical
-from autojacobin.reproduction.report import DEFINITIONS
-from autojacobin.reproduction.run import grid
-from autojacobin.reproduction.trials import cut, make_hasher, run_trial
-from tests.reproduction.small import SETTINGS, small_set
+from autojacobin.paper.reproduction import ARTEFACTS, Settings, Table, reproduce
+from autojacobin.paper.reproduction.measured import stretched, typical
+from autojacobin.paper.reproduction.report import DEFINITIONS
+from autojacobin.paper.reproduction.run import grid
+from autojacobin.paper.reproduction.trials import cost_trial, cut, make_hasher, run_trial
+from tests.paper.reproduction.small import SETTINGS, small_set
 
-run_module = "autojacobin.reproduction.run"
+run_module = "autojacobin.paper.reproduction.run"
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +219,55 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path, monkeypatch):
     assert not set(first) & set(ran)
     fresh = reproduce(small_set(), tmp_path / "fresh", settings, only=["table2"])
     assert resumed.tables == fresh.tables
+
+
+def test_other_k_and_methods_find_what_is_kept(tmp_path, monkeypatch):
+    settings = Settings(bits=(8,), ks=(1, 10), depth=100, seeds=1, training_points=200, queries=20)
+    whole = reproduce(small_set(), tmp_path, settings, only=["table2"])
+
+    def refuse(*_):
+        raise AssertionError("a trial was run again")
+
+    monkeypatch.setattr(f"{run_module}.run_trial", refuse)
+    for ks in ((10,), (100,)):
+        some = replace(settings, ks=ks, methods=("OKMeans", "LSH"))
+        table = reproduce(small_set(), tmp_path, some, only=["table2"]).tables["table2"]
+        assert table.header == ("(k, bits)", "OKMeans", "LSH")
+        assert [row[0] for row in table.rows] == [f"({ks[0]}, 8)"]
+        if ks == (10,):
+            columns = [whole.tables["table2"].header.index(name) for name in ("OKMeans", "LSH")]
+            assert table.rows[0][1:] == tuple(whole.tables["table2"].rows[1][column] for column in columns)
+
+
+def test_what_needs_other_methods_than_the_given_ones_is_left_out(tmp_path):
+    settings = Settings(
+        bits=(8,), ks=(1,), depth=100, seeds=1, training_points=200, queries=20, methods=("LSH", "OKMeans")
+    )
+    only = ["table2", "quality", "fig6", "fig7", "fig8", "variants", "distances"]
+    made = reproduce(small_set(), tmp_path, settings, only=only)
+    assert {trial["method"] for trial in record_of((made,))["trials"]} == {"LSH", "OKMeans"}
+    assert made.left_out == {
+        "fig6": "it needs Auto-JacoBin too",
+        "fig7": "it needs Auto-JacoBin, NOKMeans too",
+        "fig8": "it needs Auto-JacoBin, AutoBin1, AutoBin2, DAutoBin, CAutoBin too",
+        "variants": "it needs Auto-JacoBin, AutoBin1, AutoBin2, DAutoBin, CAutoBin too",
+        "distances": "it needs ITQ, Auto-JacoBin (chosen), Binary auto-encoder too",
+    }
+    assert [table.name for table in made.verdict] == ["standing-table2", "standing-quality"]
+    assert made.tables["quality"].header[1:] == ("LSH", "OKMeans")
+    with pytest.raises(DataError, match="there is no method 'nothing'"):
+        Settings(methods=("nothing",))
+
+
+def test_figure_6_takes_as_many_steps_as_the_paper(made, tmp_path):
+    """The set has one batch an epoch, so that five epochs would show five steps."""
+    trials = [trial for trial in record_of(made)["trials"] if "n_epochs" in trial["parameters"]]
+    assert [(trial["method"], trial["bits"], trial["parameters"]) for trial in trials] == [
+        ("AutoJacoBin", 8, {"n_epochs": 50})
+    ]
+    for points, parameters in ((10_000, ()), (2_000, (("n_epochs", 25),)), (100_000, ())):
+        trial = cost_trial(replace(SETTINGS, training_points=points))
+        assert (trial.bits, trial.seed, trial.parameters) == (8, 0, parameters)
 
 
 def test_models_that_are_asked_for_are_kept_and_not_trained_again(tmp_path, monkeypatch):

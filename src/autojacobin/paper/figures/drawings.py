@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.autoencoder import Network, Objective, tangent_spaces, train
-from autojacobin.figures.style import (
+from autojacobin.hashers import AutoJacoBin
+from autojacobin.paper.figures.style import (
     COLUMN,
     FAINT,
     INK,
@@ -22,7 +23,6 @@ from autojacobin.figures.style import (
     legend_below,
     new_figure,
 )
-from autojacobin.hashers import AutoJacoBin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

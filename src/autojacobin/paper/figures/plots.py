@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.figures.style import (
+from autojacobin.paper.figures.style import (
     COLUMN,
     INK,
+    LABEL_SIZE,
     PAGE,
     SMALL_SIZE,
+    TITLE_SIZE,
     format_axes,
     legend_below,
     legend_order,
@@ -32,6 +35,7 @@ _TERMS: dict[str, tuple[str, str, str, str]] = {
     "contraction": (r"contraction  $\lambda\,\Sigma\,\|\partial y/\partial x\|^2$", "#882255", "dotted", "D"),
 }
 _MARKERS_PER_LINE = 6
+_MOST_EPOCHS = 10  # whose starts are marked; the lines of more would hide the curves
 
 
 def draw_cost(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
@@ -58,8 +62,9 @@ def draw_cost(history: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     # The terms differ by orders of magnitude. A logarithmic axis shows how each of them falls.
     if all((values > 0).all() for values in terms.values()):
         parts.set_yscale("log")
+    starts = np.flatnonzero(np.diff(epoch)) + 1
     for axes in (whole, parts):
-        for start in np.flatnonzero(np.diff(epoch)) + 1:
+        for start in starts if len(starts) < _MOST_EPOCHS else ():
             lines["start of an epoch"] = axes.axvline(
                 start + 0.5, color="#8A8A8A", linewidth=0.7, linestyle="dotted", zorder=0
             )
@@ -122,24 +127,69 @@ def _shade(colour: str, place: int, n: int) -> str:
 
 _POINTS = 100  # of a curve, evenly spread over the axis, which keeps files small
 _LOWEST = -0.15  # the difference at the bottom of a panel; what is lower would squeeze the curves that are close
-_DIGITS = 5.5  # size of the numbers at the top of a panel, in points
 _LONG_LABEL = 13  # longest label with which three columns of the legend fit
+_LEGEND_COLUMNS = 6  # of the legend of a grid
+_RECALL_HEIGHT, _DIFFERENCE_HEIGHT = 1.4, 0.85  # of the panels of a grid
 
 
 def draw_recall(curves: Mapping[str, npt.ArrayLike], title: str = "", reference: str | None = None) -> Figure:
     """Draw Recall@i over the number i of retrieved points, which is on a logarithmic axis.
 
     ``curves`` holds Recall@1, Recall@2, … of each method, from ``evaluation.recall_curve``. With one of the methods as
-    the ``reference``, the figure shows the differences to its Recall@i, which tell close curves apart, and its Recall@i
-    as numbers at the top. ``title`` says what was measured.
+    the ``reference``, a second panel shows the differences to its Recall@i, which tell close curves apart. ``title``
+    says what was measured.
     """
     ordered = _in_legend_order(curves)
     columns = 2 if any(len(style_of(method).label) > _LONG_LABEL for method in ordered) else 3
-    figure = new_figure(COLUMN, 2.8 + 0.15 * -(-len(ordered) // columns))
-    axes = figure.add_subplot()
-    lines = _draw_curves(axes, ordered, n_markers=5, reference=reference)
-    format_axes(axes, x="number of retrieved points, i", y=_recall_label(reference), title=title)
+    heights = [2.2] if reference is None else [2.2, 1.3]
+    figure = new_figure(COLUMN, 0.6 + sum(heights) + 0.15 * -(-len(ordered) // columns))
+    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    lines = _draw_curves(panels[0], ordered, n_markers=5)
+    format_axes(panels[0], y="Recall@i", title=title)
+    if reference is not None:
+        _draw_curves(panels[1], ordered, n_markers=5, reference=reference)
+        format_axes(panels[1], y=_difference_label(reference))
+    panels[-1].set_xlabel("number of retrieved points, i", fontsize=LABEL_SIZE)
     legend_below(figure, {style_of(method).label: line for method, line in lines.items()}, columns=columns)
+    return figure
+
+
+def draw_recall_grid(
+    curves: Mapping[tuple[int, int], Mapping[str, npt.ArrayLike]], title: str = "", reference: str | None = None
+) -> Figure:
+    """Draw a grid of panels, each like that of :func:`draw_recall`: a row for each k, a column for each code length.
+
+    ``curves`` holds the curves of a panel by ``(k, bits)``, for every k with every code length. With a ``reference``,
+    which is a method of every panel, the differences to it are in a second panel below each.
+    """
+    cells = {cell: _in_legend_order(held) for cell, held in curves.items()}
+    ks, lengths = (sorted({cell[part] for cell in cells}) for part in (0, 1))
+    compared = (None,) if reference is None else (None, reference)
+    heights = [_RECALL_HEIGHT, _DIFFERENCE_HEIGHT][: len(compared)] * len(ks)
+    figure = new_figure(PAGE, sum(heights) + 0.9)
+    panels = figure.subplots(len(heights), len(lengths), sharex=True, squeeze=False, height_ratios=heights)
+    lines: dict[str, Any] = {}
+    for first, other in enumerate(compared):
+        rows = panels[first :: len(compared)]
+        for (k, row), (column, bits) in itertools.product(zip(ks, rows, strict=True), enumerate(lengths)):
+            lines.update(_draw_curves(row[column], cells[k, bits], n_markers=3, reference=other))
+            format_axes(row[column], grid="y")
+            if column == 0:
+                label = f"Recall@i, k = {k}" if other is None else _difference_label(other)
+                row[column].set_ylabel(label, fontsize=LABEL_SIZE)
+            row[column].label_outer(remove_inner_ticks=True)
+        low, high = zip(*(axes.get_ylim() for axes in rows.flat), strict=True)
+        for axes in rows.flat:
+            axes.set_ylim(min(low), max(high))  # of all, so that panels can be compared
+    for axes, bits in zip(panels[0], lengths, strict=True):
+        axes.set_title(f"{bits} bits", fontsize=TITLE_SIZE)
+    for axes in panels[-1]:
+        axes.set_xlabel("number of retrieved points, i", fontsize=LABEL_SIZE)
+    panels[0, 0].set_xlim(1, max(2, *(len(curve) for cell in cells.values() for curve in cell.values())))
+    if title:
+        figure.suptitle(title, fontsize=SMALL_SIZE + 3)
+    shown = {style_of(method).label: lines[method] for method in legend_order(lines)}
+    legend_below(figure, shown, columns=-(-len(lines) // 2) if len(lines) > _LEGEND_COLUMNS else _LEGEND_COLUMNS)
     return figure
 
 
@@ -148,9 +198,8 @@ def _in_legend_order(curves: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArr
     return {method: np.asarray(curves[method], dtype=np.float64) for method in legend_order(curves)}
 
 
-def _recall_label(reference: str | None) -> str:
-    """Give the label of an axis that shows Recall@i, or differences to that of a reference."""
-    return "Recall@i" if reference is None else f"Recall@i − {style_of(reference).label}"
+def _difference_label(reference: str) -> str:
+    return f"minus {style_of(reference).label}"
 
 
 def _draw_curves(
@@ -185,62 +234,9 @@ def _draw_curves(
     axes.set_xlim(1, max(2, longest))
     if reference is None:
         axes.set_ylim(0, 1.02)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     else:
         shown = np.concatenate([np.asarray(line.get_ydata()) for line in lines.values()])
         low, high = min(-0.01, max(_LOWEST, float(shown.min()))), max(0.01, float(shown.max()))
-        axes.set_ylim(low - 0.05 * (high - low), high + 0.25 * (high - low))  # room for the numbers
-        _write_recalls(axes, curves[reference])
+        axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     return lines
-
-
-def _write_recalls(axes: Axes, curve: npt.NDArray[np.float64]) -> None:
-    """Write the recalls of the reference at i = 1, 10, 100, … below the top of a panel."""
-    places = 10 ** np.arange(int(np.log10(len(curve))) + 1)
-    for place in places.tolist():
-        align, moved = ("left", 2) if place == 1 else ("right", -2) if place == len(curve) else ("center", 0)
-        text = f"{curve[place - 1]:.2f}".removeprefix("0")
-        look: dict[str, Any] = {"ha": align, "fontsize": _DIGITS, "color": "#707070"}
-        axes.annotate(text, (place, 0.97), (moved, 0), axes.get_xaxis_transform(), "offset points", va="top", **look)
-
-
-_PANEL_HEIGHT = 1.5
-_LEGEND_COLUMNS = 6  # of the legend
-
-
-def draw_recall_grid(
-    curves: Mapping[tuple[int, int], Mapping[str, npt.ArrayLike]], title: str = "", reference: str | None = None
-) -> Figure:
-    """Draw a grid of panels, each like that of :func:`draw_recall`.
-
-    ``curves`` holds the curves of a panel by ``(k, bits)``, for every k with every code length. The ``reference`` is a
-    method of every panel.
-    """
-    cells = {cell: _in_legend_order(held) for cell, held in curves.items()}
-    ks, lengths = (sorted({cell[part] for cell in cells}) for part in (0, 1))
-    figure = new_figure(PAGE, _PANEL_HEIGHT * len(ks) + 0.9)
-    panels = figure.subplots(len(ks), len(lengths), sharex=True, sharey=True, squeeze=False)
-    lines: dict[str, Any] = {}
-    limits: list[tuple[float, float]] = []
-    for row, k in enumerate(ks):
-        for column, bits in enumerate(lengths):
-            axes = panels[row, column]
-            lines.update(_draw_curves(axes, cells[k, bits], n_markers=3, reference=reference))
-            limits.append(axes.get_ylim())
-            format_axes(
-                axes,
-                x="number of retrieved points, i" if row == len(ks) - 1 else "",
-                y=f"{_recall_label(reference)}, k = {k}" if column == 0 else "",
-                title=f"{bits} bits" if row == 0 else "",
-                grid="y",
-            )
-            if reference is None:
-                axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-            axes.label_outer(remove_inner_ticks=True)
-    longest = max(len(curve) for cell in cells.values() for curve in cell.values())
-    panels[0, 0].set_xlim(1, max(2, longest))
-    panels[0, 0].set_ylim(min(low for low, _ in limits), max(high for _, high in limits))  # of all, which share it
-    if title:
-        figure.suptitle(title, fontsize=SMALL_SIZE + 3)
-    shown = {style_of(method).label: lines[method] for method in legend_order(lines)}
-    legend_below(figure, shown, columns=-(-len(lines) // 2) if len(lines) > _LEGEND_COLUMNS else _LEGEND_COLUMNS)
-    return figure

@@ -4,10 +4,10 @@ The global state of matplotlib is not changed, so figures can be drawn from any 
 matplotlib is imported when the first figure is drawn.
 """
 
-from autojacobin.figures.drawings import draw_denoising, draw_network, draw_proof, draw_toy
-from autojacobin.figures.patches import draw_patches, draw_retrieval
-from autojacobin.figures.plots import draw_alpha, draw_cost, draw_recall, draw_recall_grid
-from autojacobin.figures.style import METHOD_STYLES, MethodStyle, require_matplotlib, save
+from autojacobin.paper.figures.drawings import draw_denoising, draw_network, draw_proof, draw_toy
+from autojacobin.paper.figures.patches import draw_patches, draw_retrieval
+from autojacobin.paper.figures.plots import draw_alpha, draw_cost, draw_recall, draw_recall_grid
+from autojacobin.paper.figures.style import METHOD_STYLES, MethodStyle, require_matplotlib, save
 
 __all__ = [
     "METHOD_STYLES", "MethodStyle", "draw_alpha", "draw_cost", "draw_denoising", "draw_network",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.figures.style import COLUMN, PAGE, TITLE_SIZE, legend_order, new_figure, style_of
+from autojacobin.paper.figures.style import COLUMN, PAGE, TITLE_SIZE, legend_order, new_figure, style_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from autojacobin import DataError
-from autojacobin.figures import METHOD_STYLES, MethodStyle
-from autojacobin.figures.drawings import CODE_COLOURS
-from autojacobin.figures.style import legend_order, style_of
+from autojacobin.paper.figures import METHOD_STYLES, MethodStyle
+from autojacobin.paper.figures.drawings import CODE_COLOURS
+from autojacobin.paper.figures.style import legend_order, style_of
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 VISIONS = {

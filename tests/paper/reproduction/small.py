@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from autojacobin.datasets import VectorSet
-from autojacobin.reproduction import Settings
+from autojacobin.paper.reproduction import Settings
 
 SETTINGS = Settings(
     bits=(8, 16),

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin import __version__
+from autojacobin.autoencoder import batches_per_epoch
 from autojacobin.datasets import VectorSet
 from autojacobin.errors import DataError
 from autojacobin.evaluation.measures import ranks_in_list
@@ -48,7 +49,7 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 
 _HIGH_DIMENSION = 256
 _DEEPEST, _SHALLOWEST = 10_000, 1_000
-PAPER_ALPHA = 0.1
+PAPER_ALPHA, _PAPER_EPOCHS, _PAPER_STEPS, _PAPER_POINTS, _PAPER_BATCH = 0.1, 5, 50, 10_000, 1000
 N_PICTURED = 99  # neighbours of a query in figure 5 of the paper
 _SHARE_PICTURED = 10_000
 _QUERIES_PER_BLOCK = 1000
@@ -89,6 +90,8 @@ class Settings:
         Weights for figure 7.
     full_grids : bool
         Search the variants' whole grids, or only their weight α.
+    methods : tuple of str
+        Names of the methods in tables and recall curves, in place of the usual ones; what needs others is left out.
     """
 
     bits: tuple[int, ...] = (64, 96, 128)
@@ -100,6 +103,7 @@ class Settings:
     base: int | None = None
     alphas: tuple[float, ...] = _WEIGHTS
     full_grids: bool = True
+    methods: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("bits", "ks", "alphas"):
@@ -107,11 +111,27 @@ class Settings:
             if not numbers:
                 raise DataError(f"{name} must hold at least one number, got none; leave it out for the paper's")
             object.__setattr__(self, name, numbers)
+        object.__setattr__(self, "methods", tuple(find_method(name).name for name in dict.fromkeys(self.methods)))
         for number in (*self.bits, *self.ks):
             as_count("every length of codes and every k", number)
         for name in ("depth", "seeds", "training_points", "queries", "base"):
             if getattr(self, name) is not None:
                 as_count(name, getattr(self, name))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The methods of Table II."""
+        return self.methods or COMPARED
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The methods in the recall curves and in figure 5."""
+        return self.methods or SHOWN
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """The methods of the table of all of them."""
+        return self.methods or every_method()
 
     def check_against(self, data: VectorSet) -> None:
         """Raise DataError if the set is too small for these settings."""
@@ -282,7 +302,7 @@ def fingerprint(data: VectorSet) -> str:
 def default_trials(methods: tuple[str, ...], settings: Settings) -> list[Trial]:
     """Trials with default parameters and all lengths and seeds; figure 5 shows seed 0 with the longest codes."""
     return [
-        Trial(method, bits, seed, pictured=method in SHOWN and seed == 0 and bits == longest_bits(settings))
+        Trial(method, bits, seed, pictured=method in settings.shown and seed == 0 and bits == longest_bits(settings))
         for seed in range(settings.seeds)
         for bits in settings.bits
         for method in methods
@@ -295,11 +315,18 @@ def variant_trials(settings: Settings, chosen: dict[str, dict[str, float]]) -> l
     return [Trial(method, bits, 0, tuple(sorted(chosen[method].items()))) for method in VARIANTS]
 
 
-def alpha_trial(bits: int, alpha: float, settings: Settings) -> Trial:
-    """Trial of Auto-JacoBin with a weight α and seed 0. That with the paper's α is one of the compared trials."""
-    if alpha == PAPER_ALPHA:
-        return next(trial for trial in default_trials(("AutoJacoBin",), settings) if trial.bits == bits)
-    return Trial("AutoJacoBin", bits, 0, (("alpha", alpha),))
+def own_trial(bits: int, settings: Settings, alpha: float = PAPER_ALPHA, n_epochs: int = _PAPER_EPOCHS) -> Trial:
+    """Trial of Auto-JacoBin with seed 0. That with the paper's parameters is one of the compared trials."""
+    given = (("alpha", alpha, PAPER_ALPHA), ("n_epochs", n_epochs, _PAPER_EPOCHS))
+    if parameters := tuple((name, value) for name, value, usual in given if value != usual):
+        return Trial("AutoJacoBin", bits, 0, parameters)
+    return next(trial for trial in default_trials(("AutoJacoBin",), settings) if trial.bits == bits)
+
+
+def cost_trial(settings: Settings) -> Trial:
+    """Trial of figure 6: the shortest codes, and as many epochs as it takes for the paper's 50 steps."""
+    per_epoch = batches_per_epoch(settings.training_points or _PAPER_POINTS, _PAPER_BATCH)
+    return own_trial(settings.bits[0], settings, n_epochs=max(_PAPER_EPOCHS, -(-_PAPER_STEPS // per_epoch)))
 
 
 def longest_bits(settings: Settings) -> int:

@@ -4,10 +4,10 @@ import numpy as np
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from autojacobin.figures import draw_patches, draw_retrieval
-from autojacobin.figures.patches import QUERY, TRUE_NEIGHBOUR, mosaic
-from autojacobin.reproduction.trials import SHOWN
-from tests.figures.looking import texts
+from autojacobin.paper.figures import draw_patches, draw_retrieval
+from autojacobin.paper.figures.patches import QUERY, TRUE_NEIGHBOUR, mosaic
+from autojacobin.paper.reproduction.trials import SHOWN
+from tests.paper.figures.looking import texts
 
 
 def flat_patches(n, height=8, width=8):

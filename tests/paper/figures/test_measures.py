@@ -5,8 +5,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from autojacobin import AutoJacoBin, CAutoBin
-from autojacobin.figures import METHOD_STYLES, draw_alpha, draw_cost
-from tests.figures.looking import laid_out, legend_of, texts
+from autojacobin.paper.figures import METHOD_STYLES, draw_alpha, draw_cost
+from tests.paper.figures.looking import laid_out, legend_of, texts
 
 
 def fitted(maker, **settings):

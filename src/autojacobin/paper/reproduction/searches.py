@@ -13,7 +13,7 @@ from autojacobin.core.parallel import Progress
 from autojacobin.datasets import VectorSet
 from autojacobin.evaluation import ground_truth, recall_curve
 from autojacobin.index.index import Index
-from autojacobin.reproduction.report import Table
+from autojacobin.paper.reproduction.report import Table
 
 _K, _CANDIDATES, _RECALL = 10, 100, 0.95
 _ROUNDS = 5
