@@ -104,7 +104,8 @@ def watched(*arguments):
 tangent.local_pca = watched
 numpys = threads()
 tangent.tangent_spaces(np.random.default_rng(0).normal(size=(150, 6)).astype(np.float32), 20, 3, 0.9)
-print(numpys, {{main for main, _ in seen}}, {{count for _, counts in seen for count in counts}}, max(len(c) for _, c in seen))
+of_workers = {{count for _, counts in seen for count in counts}}
+print(numpys, {{main for main, _ in seen}}, of_workers, max(len(counts) for _, counts in seen))
 print(set(threads()))
 with parallel.one_blas_thread():
     print(set(threads()))
@@ -113,7 +114,7 @@ with parallel.one_blas_thread():
 
 @pytest.mark.parametrize("another_thread_came_first", [False, True])
 def test_blas_has_one_thread_in_the_workers_of_a_new_process(another_thread_came_first):
-    # With threadpoolctl 3.8, only the first thread that sets a limit is obeyed, and SciPy has a BLAS library of its own.
+    # threadpoolctl 3.8 obeys only the first thread that sets a limit, and SciPy has a BLAS library of its own.
     program = WORKERS.format(another_thread_came_first=another_thread_came_first)
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
     done = subprocess.run(

@@ -147,7 +147,7 @@ def _restore_limits() -> None:
 def _let_this_thread_set_limits() -> None:
     """Make threadpoolctl obey this thread: from 3.8 on, it ignores all but the first thread that has set a limit."""
     for library in _controller().lib_controllers:
-        getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
+        getattr(library, "clear_controlling_thread", lambda **_: None)(force=True)
 
 
 @cache

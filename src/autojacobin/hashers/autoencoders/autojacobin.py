@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from autojacobin.autoencoder import (
     LineBuffer,
@@ -22,7 +23,9 @@ from autojacobin.autoencoder import (
     history,
     steps,
 )
+from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.linear_algebra import centre
 from autojacobin.core.parallel import one_blas_thread
 from autojacobin.hashers.autoencoders.autobin import INITS, AutoEncoderHasher, initial_network
 from autojacobin.hashers.learning import warn_caller
@@ -43,6 +46,9 @@ from autojacobin.hashers.persistence import Tensor
 
 PUBLISHED = Recipe(init="random", alpha=0.1, jacobian_weight=1.0, energy=0.98)
 PUBLISHED_PARAMETERS: dict[str, Any] = {**vars(PUBLISHED), "pca_energy": None}
+# Chosen on held-out training points of four sets: docs/notes/auto-jacobin.md.
+FROM_ITQ = Recipe(init="itq", alpha=0.1, jacobian_weight=1.0, energy=0.98)
+FROM_ITQ_PARAMETERS: dict[str, Any] = {**vars(FROM_ITQ), "centred": True}
 _ALPHAS = (0.01, 0.1, 1.0)
 _ALPHAS_WITHOUT_JACOBIAN = (0.003, 0.03, 0.3)
 _EPOCHS_WITHOUT_JACOBIAN = 3  # times as many epochs, because they take a fraction of the time
@@ -113,6 +119,11 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         "auto", OrAuto(Number(0)), "Weight w of the Jacobian term; 1 in the paper."
     )
     init: str = parameter("auto", OrAuto(Choice(*INITS)), "Initial hyperplanes, as in :class:`AutoBin`.")
+    centred: bool = parameter(
+        False,
+        Choice(True, False),
+        "Subtract the mean of the training data, and scale what is left. Off in the paper.",
+    )
     selection_k: int = parameter(
         10, Whole(1), "True neighbours per query in the m-Recall by which settings are chosen."
     )
@@ -132,6 +143,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
 
     _tensors: ClassVar[dict[str, Tensor]] = {
         **AutoEncoderHasher._tensors,
+        "mean_": Tensor("f", ("n_features",), "Mean that is subtracted; only if ``centred``.", optional=True),
         "tangent_rank_": Tensor(
             "i",
             ("n_samples",),
@@ -159,13 +171,29 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         """
         return cls(n_bits, **{**PUBLISHED_PARAMETERS, **parameters})
 
+    @classmethod
+    def from_itq(cls, n_bits: int = 64, **parameters: Any) -> AutoJacoBin:
+        """Make a hasher that trains with all terms of the cost from the rotation of ITQ, on centred data.
+
+        Its settings are fixed. ``parameters`` are those of the class, and take precedence.
+        """
+        return cls(n_bits, **{**FROM_ITQ_PARAMETERS, **parameters})
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
+        weights, offsets = super().hyperplanes()
+        return weights, offsets - weights @ self.mean_ if "mean_" in vars(self) else offsets
+
+    def decode(self, codes: Codes) -> npt.NDArray[Any]:  # noqa: D102
+        out = super().decode(codes)
+        return out + self.mean_ if "mean_" in vars(self) else out
+
     @property
     def trained_name(self) -> str:
         """The name of what was trained, such as "AutoBin from ITQ" without the Jacobian term."""
         return recipe_name(self.chosen_) if hasattr(self, "W1_") else type(self).__name__
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        for name in ("search_results_", "tangent_rank_"):
+        for name in ("search_results_", "tangent_rank_", "mean_"):
             self.__dict__.pop(name, None)
         report = TimeLimit(self.max_seconds, self.progress)
         originals = self._scaled(X)
@@ -179,6 +207,12 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         if principal is not None:
             network = principal.expand(Network(self.W1_, self.b1_, self.W2_, self.b2_))
             self.W1_, self.b1_, self.W2_, self.b2_ = network.W1, network.b1, network.W2, network.b2
+
+    def _scaled(self, X: Any) -> Any:
+        if self.centred:
+            mean, X = centre(X)
+            self.mean_ = to_host(mean)
+        return super()._scaled(X)
 
     def _principal_coordinates(self, X: Any) -> PrincipalCoordinates | None:
         """The coordinates to train in; None for those of the data."""
