@@ -233,6 +233,17 @@ def test_from_itq_begins_with_the_codes_of_itq():
     assert start.encode(digits()) == ITQ(16, random_state=3).fit(X).encode(digits())
 
 
+def test_from_itq_chooses_alpha_and_how_long_it_trains():
+    hasher = AutoJacoBin.from_itq(8, n_neighbors=30, n_epochs=1, random_state=0).fit(digits()[:600])
+    tried = hasher.search_results_
+    assert set(tried["init"]) == {"itq"}
+    trained = tried["n_steps"] > 0
+    assert set(tried["alpha"][trained]) == {0.03, 0.1, 0.3, 1.0}
+    assert set(tried["jacobian_weight"][trained]) == {0.1}
+    assert set(tried["energy"][trained]) == {0.98}
+    assert tried["m_recall"][tried["chosen"] == 1] >= tried["m_recall"][~trained]
+
+
 def test_on_centred_data_a_shift_changes_nothing(tmp_path):
     X, shift = digits()[:400].astype(np.float64), np.arange(64) - 500.0
     settings = {"n_neighbors": 40, "n_epochs": 2, "batch_size": 100, "random_state": 0}

@@ -46,10 +46,11 @@ from autojacobin.hashers.persistence import Tensor
 
 PUBLISHED = Recipe(init="random", alpha=0.1, jacobian_weight=1.0, energy=0.98)
 PUBLISHED_PARAMETERS: dict[str, Any] = {**vars(PUBLISHED), "pca_energy": None}
-# Chosen on held-out training points of four sets: docs/notes/auto-jacobin.md.
-FROM_ITQ = Recipe(init="itq", alpha=0.1, jacobian_weight=1.0, energy=0.98)
-FROM_ITQ_PARAMETERS: dict[str, Any] = {**vars(FROM_ITQ), "centred": True}
+FROM_ITQ_PARAMETERS: dict[str, Any] = {
+    "init": "itq", "centred": True, "jacobian_weight": 0.1, "energy": 0.98, "pca_energy": 0.9,
+}  # fmt: skip
 _ALPHAS = (0.01, 0.1, 1.0)
+_ALPHAS_CENTRED = (0.03, 0.1, 0.3, 1.0)
 _ALPHAS_WITHOUT_JACOBIAN = (0.003, 0.03, 0.3)
 _EPOCHS_WITHOUT_JACOBIAN = 3  # times as many epochs, because they take a fraction of the time
 _ENERGIES = (0.98, 0.8)
@@ -173,9 +174,10 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
 
     @classmethod
     def from_itq(cls, n_bits: int = 64, **parameters: Any) -> AutoJacoBin:
-        """Make a hasher that trains with all terms of the cost from the rotation of ITQ, on centred data.
+        """Make a hasher that trains with all terms of the cost, w = 0.1, from ITQ's rotation of the centred data.
 
-        Its settings are fixed. ``parameters`` are those of the class, and take precedence.
+        α and the number of epochs are chosen on held-out training points; ITQ's own rotation is one of the candidates.
+        ``parameters`` are those of the class, and take precedence.
         """
         return cls(n_bits, **{**FROM_ITQ_PARAMETERS, **parameters})
 
@@ -248,7 +250,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         possible = tuple(name for name in INITS if name != "okmeans" or self.n_bits <= n_features)
         return Options(
             inits=given.get("init", possible),
-            alphas=given.get("alpha", _ALPHAS),
+            alphas=given.get("alpha", _ALPHAS_CENTRED if self.centred else _ALPHAS),
             alphas_without_jacobian=given.get("alpha", _ALPHAS_WITHOUT_JACOBIAN),
             jacobian_weights=given.get("jacobian_weight", (0.0, 1.0)),
             energies=given.get("energy", _ENERGIES),
