@@ -122,7 +122,11 @@ def standing(field: str) -> str:
         [LABELS.get(method, method), *("{} / {}".format(*found[name][field][method]) for name in sets)]
         for method in methods
     ]
-    return table(["best / not behind", *(f"{NAMES[name]}, of {len(found[name]['rows'])}" for name in sets)], rows)
+    heads = []
+    for name in sets:
+        seeds = sorted({row["seeds"] for row in found[name]["rows"]})
+        heads.append(f"{NAMES[name]}, {len(found[name]['rows'])} rows, {' or '.join(map(str, seeds))} seeds")
+    return table(["best / not behind", *heads], rows)
 
 
 def jacobian_term() -> str:
