@@ -114,19 +114,16 @@ def table_2(name: str) -> str:
 
 
 def standing(field: str) -> str:
-    """In how many rows each method is best, and not behind the best, on each set."""
+    """In how many rows of each set each method is best, and not behind the best."""
     found = results_of("table2")["results"]
     sets = [name for name in NAMES if name in found]
-    methods = dict.fromkeys(method for name in sets for method in found[name][field])
-    rows = [
-        [LABELS.get(method, method), *("{} / {}".format(*found[name][field][method]) for name in sets)]
-        for method in methods
-    ]
-    heads = []
+    methods = list(found[sets[0]][field])
+    rows = []
     for name in sets:
         seeds = sorted({row["seeds"] for row in found[name]["rows"]})
-        heads.append(f"{NAMES[name]}, {len(found[name]['rows'])} rows, {' or '.join(map(str, seeds))} seeds")
-    return table(["best / not behind", *heads], rows)
+        about = f"{NAMES[name]}, {len(found[name]['rows'])} rows, {' or '.join(map(str, seeds))} seeds"
+        rows.append([about, *("{} / {}".format(*found[name][field][method]) for method in methods)])
+    return table(["best / not behind", *(LABELS.get(method, method) for method in methods)], rows)
 
 
 def jacobian_term() -> str:
