@@ -314,7 +314,7 @@ def test_as_published_has_the_papers_settings():
         "init": "random", "tol": 0.0, "max_seconds": None, "random_state": None, "device": "cpu", "progress": None,
     }  # fmt: skip
     own = {"alpha": 0.1, "energy": 0.98, "n_neighbors": None, "tangent_sample": 100_000, "jacobian_weight": 1.0}
-    own |= {"selection_k": 10, "selection_depth": None, "pca_energy": None}
+    own |= {"selection_k": 10, "selection_depth": None, "pca_energy": None, "centred": False}
     assert AutoJacoBin.as_published().get_params() == {**common, **own}
     assert AutoJacoBin.as_published(16, alpha=1.0).get_params() == {**common, **own, "n_bits": 16, "alpha": 1.0}
     open_ones = dict.fromkeys(("alpha", "energy", "init", "jacobian_weight"), "auto")
