@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from autojacobin.autoencoder import (
     LineBuffer,
@@ -22,7 +23,9 @@ from autojacobin.autoencoder import (
     history,
     steps,
 )
+from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.linear_algebra import centre
 from autojacobin.core.parallel import one_blas_thread
 from autojacobin.hashers.autoencoders.autobin import INITS, AutoEncoderHasher, initial_network
 from autojacobin.hashers.learning import warn_caller
@@ -43,7 +46,11 @@ from autojacobin.hashers.persistence import Tensor
 
 PUBLISHED = Recipe(init="random", alpha=0.1, jacobian_weight=1.0, energy=0.98)
 PUBLISHED_PARAMETERS: dict[str, Any] = {**vars(PUBLISHED), "pca_energy": None}
+FROM_ITQ_PARAMETERS: dict[str, Any] = {
+    "init": "itq", "centred": True, "jacobian_weight": 0.1, "energy": 0.98, "pca_energy": 0.9,
+}  # fmt: skip
 _ALPHAS = (0.01, 0.1, 1.0)
+_ALPHAS_CENTRED = (0.03, 0.1, 0.3, 1.0)
 _ALPHAS_WITHOUT_JACOBIAN = (0.003, 0.03, 0.3)
 _EPOCHS_WITHOUT_JACOBIAN = 3  # times as many epochs, because they take a fraction of the time
 _ENERGIES = (0.98, 0.8)
@@ -113,6 +120,11 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         "auto", OrAuto(Number(0)), "Weight w of the Jacobian term; 1 in the paper."
     )
     init: str = parameter("auto", OrAuto(Choice(*INITS)), "Initial hyperplanes, as in :class:`AutoBin`.")
+    centred: bool = parameter(
+        False,
+        Choice(True, False),
+        "Subtract the mean of the training data, and scale what is left. Off in the paper.",
+    )
     selection_k: int = parameter(
         10, Whole(1), "True neighbours per query in the m-Recall by which settings are chosen."
     )
@@ -132,6 +144,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
 
     _tensors: ClassVar[dict[str, Tensor]] = {
         **AutoEncoderHasher._tensors,
+        "mean_": Tensor("f", ("n_features",), "Mean that is subtracted; only if ``centred``.", optional=True),
         "tangent_rank_": Tensor(
             "i",
             ("n_samples",),
@@ -159,6 +172,23 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         """
         return cls(n_bits, **{**PUBLISHED_PARAMETERS, **parameters})
 
+    @classmethod
+    def from_itq(cls, n_bits: int = 64, **parameters: Any) -> AutoJacoBin:
+        """Make a hasher that trains with all terms of the cost, w = 0.1, from ITQ's rotation of the centred data.
+
+        α and the number of epochs are chosen on held-out training points; ITQ's own rotation is one of the candidates.
+        ``parameters`` are those of the class, and take precedence.
+        """
+        return cls(n_bits, **{**FROM_ITQ_PARAMETERS, **parameters})
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
+        weights, offsets = super().hyperplanes()
+        return weights, offsets - weights @ self.mean_ if "mean_" in vars(self) else offsets
+
+    def decode(self, codes: Codes) -> npt.NDArray[Any]:  # noqa: D102
+        out = super().decode(codes)
+        return out + self.mean_ if "mean_" in vars(self) else out
+
     @property
     def trained_name(self) -> str:
         """The name of what was trained, such as "AutoBin from ITQ" without the Jacobian term."""
@@ -166,7 +196,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
         """Fit as published, by :meth:`_fit_given`; :meth:`_fit_chosen` does it with settings that suit the data."""
-        for name in ("search_results_", "tangent_rank_"):
+        for name in ("search_results_", "tangent_rank_", "mean_"):
             self.__dict__.pop(name, None)
         report = TimeLimit(self.max_seconds, self.progress)
         originals = self._scaled(X)
@@ -182,6 +212,12 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         if principal is not None:
             network = principal.expand(Network(self.W1_, self.b1_, self.W2_, self.b2_))
             self.W1_, self.b1_, self.W2_, self.b2_ = network.W1, network.b1, network.W2, network.b2
+
+    def _scaled(self, X: Any) -> Any:
+        if self.centred:
+            mean, X = centre(X)
+            self.mean_ = to_host(mean)
+        return super()._scaled(X)
 
     def _fit_given(self, X: Any, rng: np.random.RandomState, report: TimeLimit) -> None:
         """Algorithm 1: initialise θ, estimate the tangent spaces, and take the steps of all epochs."""
@@ -218,7 +254,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         possible = tuple(name for name in INITS if name != "okmeans" or self.n_bits <= n_features)
         return Options(
             inits=given.get("init", possible),
-            alphas=given.get("alpha", _ALPHAS),
+            alphas=given.get("alpha", _ALPHAS_CENTRED if self.centred else _ALPHAS),
             alphas_without_jacobian=given.get("alpha", _ALPHAS_WITHOUT_JACOBIAN),
             jacobian_weights=given.get("jacobian_weight", (0.0, 1.0)),
             energies=given.get("energy", _ENERGIES),
