@@ -16,7 +16,7 @@ from typing import Any
 from matplotlib.ticker import LogLocator
 from tables import DOCS, RECALLS, results_of
 
-from autojacobin.figures.style import PAGE, MethodStyle, format_axes, legend_below, new_figure, save
+from autojacobin.paper.figures.style import PAGE, MethodStyle, format_axes, legend_below, new_figure, save
 
 LOWEST, HIGHEST = 0.8, 0.998
 TICKS = (0.8, 0.9, 0.95, 0.98, 0.995)

@@ -25,7 +25,7 @@ from timing import write_results
 from autojacobin import AutoJacoBin
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth, m_recall
-from autojacobin.reproduction.trials import NEIGHBOUR, every_method, make_hasher
+from autojacobin.paper.reproduction.trials import NEIGHBOUR, every_method, make_hasher
 from autojacobin.search.distances import distances_of
 
 KS = (1, 10, 100)

@@ -9,7 +9,7 @@ The names are those of `autojacobin reproduce --only`.
 import argparse
 
 from autojacobin.datasets import load_set
-from autojacobin.reproduction import ARTEFACTS, Settings, reproduce
+from autojacobin.paper.reproduction import ARTEFACTS, Settings, reproduce
 
 parser = argparse.ArgumentParser(description="Reproduce one figure of the paper.")
 parser.add_argument("figure", nargs="?", default="fig6", choices=sorted(ARTEFACTS))

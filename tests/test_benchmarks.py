@@ -101,6 +101,46 @@ def test_one_query_is_timed_with_and_without_a_condition(tmp_path):
     assert all(result["recall"] > 0.9 and 0 < result["median_us"] <= result["p99_us"] for result in results)
 
 
+def test_table_2_tests_differences_by_query_and_seed(monkeypatch):
+    stats = pytest.importorskip("scipy.stats")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import table2
+
+    rng = np.random.default_rng(0)
+    of_queries = rng.normal(0.1, 1, size=(200, 1))
+    assert table2.p_value(of_queries) == pytest.approx(stats.ttest_1samp(of_queries[:, 0], 0).pvalue)
+    assert table2.p_value(np.repeat(of_queries, 5, axis=1)) == pytest.approx(table2.p_value(of_queries))
+    of_seeds = np.tile(rng.normal(0.1, 1, size=(1, 6)), (300, 1))
+    assert table2.p_value(of_seeds) == pytest.approx(stats.ttest_1samp(of_seeds[0], 0).pvalue)
+    # where nothing differs, 5 % are rejected, whatever the shares of queries and seeds in the noise
+    drawn = (rng.normal(size=(50, 1)) + 0.3 * rng.normal(size=(1, 5)) + rng.normal(size=(50, 5)) for _ in range(2000))
+    assert np.mean([table2.p_value(one) < 0.05 for one in drawn]) == pytest.approx(0.05, abs=0.02)
+    assert table2.p_value(np.zeros((10, 2))) == 1
+    assert table2.rejected([0.03, 0.001, 0.6, 0.013]) == [False, True, False, True]
+    assert table2.rejected([0.2, 0.013, 0.6, 0.013]) == [False] * 4
+
+
+@pytest.mark.rare
+def test_table_2_goes_on_where_it_stopped(tmp_path):
+    write_little_set(tmp_path)
+    cells, out = tmp_path / "cells", tmp_path / "out.json"
+    options = ["--data", tmp_path, "--cells", cells, "--sets", "little", "--bits", 16, "--seeds", 2, "--json", out]
+    done = run("table2.py", *options, "--methods", "ITQ", "start", "--jobs", 2)
+    assert done.returncode == 0, done.stderr
+    assert "4 of 4 cells are missing" in done.stdout
+    assert json.loads(out.read_text())["results"] == {}  # no row is complete
+    done = run("table2.py", *options)
+    assert done.returncode == 0, done.stderr
+    assert "16 of 20 cells are missing" in done.stdout
+    found = json.loads(out.read_text())["results"]["little"]
+    assert [(row["k"], row["bits"], row["seeds"]) for row in found["rows"]] == [(k, 16, 2) for k in (1, 5, 10, 50, 100)]
+    for row in found["rows"]:
+        assert row["mean"][row["best"]] == max(mean for method, mean in row["mean"].items() if "w = 0" not in method)
+        assert row["best"] in row["not_behind"]
+    assert sum(best for best, _ in found["counts"].values()) == 5
+    assert sum(best for best, _ in found["counts_of_paper"].values()) == 5
+
+
 def test_the_tables_of_the_documentation_are_those_of_the_results():
     done = run("tables.py", "--check")
     assert done.returncode == 0, done.stderr

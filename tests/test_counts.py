@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.codes import Codes
-from autojacobin.core.counts import as_count
+from autojacobin.core.counts import as_count, typed_number
 from autojacobin.datasets import open_vectors, write_vectors
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search import hamming_radius
@@ -35,3 +35,12 @@ def test_booleans_are_no_counts_anywhere(tmp_path):
         hamming_radius(codes, codes, True)
     with open_vectors(tmp_path / "a.npy") as vectors, pytest.raises(DataError, match="rows must be .*, got True"):
         vectors.blocks(True)
+
+
+@given(
+    st.integers(0, 10**30) | st.text(max_size=4) | st.sampled_from(["９", "٣", "1_0", "+1", "-1", " 1", "1\n", "²", ""])
+)
+def test_a_typed_number_is_ascii_digits_alone(value):
+    text = str(value)
+    digits = bool(text) and set(text) <= set("0123456789")
+    assert typed_number(text) == (int(text) if digits else None)

@@ -25,16 +25,23 @@ def run(tmp_path, monkeypatch):
     def run(name, *arguments):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        path = EXAMPLES / name
+        if path.suffix == ".ipynb":
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            path = tmp_path / f"{path.stem}.py"
+            path.write_text("\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code"), "utf-8")
         with redirect_stdout(io.StringIO()) as printed:
-            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+            runpy.run_path(str(path), run_name="__main__")
         return printed.getvalue()
 
     return run
 
 
 def test_the_list_of_examples_is_whole():
-    listed = re.findall(r"^\| `(\w+\.py)`", (EXAMPLES / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert sorted(listed) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+    listed = re.findall(
+        r"^\| `(\w+\.(?:py|ipynb))`", (EXAMPLES / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert sorted(listed) == sorted(path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb"))
     tested = Path(__file__).read_text(encoding="utf-8")
     assert all(f'run("{name}"' in tested for name in listed)
 
@@ -125,6 +132,14 @@ def test_sklearn_pipeline(run):
     assert scores == sorted(scores)
     by_codes, by_pixels = map(float, re.search(r"rightly: ([\d.]+) by 32 bits, ([\d.]+)", printed).groups())
     assert 0.9 < by_codes <= by_pixels + 0.02
+
+
+def test_algorithm_1(run):
+    """The notebook compares each line of the algorithm with the library itself."""
+    printed = run("algorithm_1.ipynb")
+    before, after = map(float, re.search(r"cost ([\d.]+) before the first, ([\d.]+) after", printed).groups())
+    assert after < before
+    assert printed.endswith("Codes(600 codes of 16 bits)\n")
 
 
 def test_reproduce_figure(run, tmp_path):

@@ -70,6 +70,61 @@ print(set(numpys) == set(inside) == {1}, set(after) == set(before))
     assert done.stdout.split() == ["True", "True"]
 
 
+WORKERS = """
+import sys, threading
+import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
+
+def threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+if {another_thread_came_first}:
+    first, done = threading.Event(), threading.Event()
+
+    def come_first():
+        with threadpool_limits(2, user_api="blas"):
+            first.set()
+            done.wait(600)
+
+    threading.Thread(target=come_first, daemon=True).start()
+    assert first.wait(600)
+from autojacobin.autoencoder import tangent
+from autojacobin.core import parallel
+
+assert "scipy.linalg" not in sys.modules
+parallel.usable_cores = lambda: 2
+seen, estimate = [], tangent.local_pca
+
+def watched(*arguments):
+    seen.append((threading.current_thread() is threading.main_thread(), threads()))
+    found = estimate(*arguments)
+    seen.append((threading.current_thread() is threading.main_thread(), threads()))
+    return found
+
+tangent.local_pca = watched
+numpys = threads()
+tangent.tangent_spaces(np.random.default_rng(0).normal(size=(150, 6)).astype(np.float32), 20, 3, 0.9)
+of_workers = {{count for _, counts in seen for count in counts}}
+print(numpys, {{main for main, _ in seen}}, of_workers, max(len(counts) for _, counts in seen))
+print(set(threads()))
+with parallel.one_blas_thread():
+    print(set(threads()))
+"""
+
+
+@pytest.mark.parametrize("another_thread_came_first", [False, True])
+def test_blas_has_one_thread_in_the_workers_of_a_new_process(another_thread_came_first):
+    # threadpoolctl 3.8 obeys only the first thread that sets a limit, and SciPy has a BLAS library of its own.
+    program = WORKERS.format(another_thread_came_first=another_thread_came_first)
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=1200
+    )
+    assert done.returncode == 0, done.stderr
+    numpys, *rest = done.stdout.split("\n")
+    assert (numpys, rest) == ("[2] {False} {1} 2", ["{2}", "{1}", ""])
+
+
 def test_results_come_in_the_order_of_the_tasks(monkeypatch):
     monkeypatch.setattr(_parallel, "usable_cores", lambda: 3)
     X = np.arange(100)

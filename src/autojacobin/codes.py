@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.core.counts import as_count
-from autojacobin.core.files import write_atomically
+from autojacobin.core.files import as_path, check_not_special, write_atomically
 from autojacobin.errors import DataError, DataTypeError, FormatError, reason_of
 
 BitOrder = Literal["little", "big"]
@@ -212,7 +211,9 @@ class Codes:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Codes:
         """Read codes that ``save`` wrote; nothing in the file is ever executed."""
-        content = Path(path).read_bytes()
+        path = as_path(path)
+        check_not_special(path, "read the codes")
+        content = path.read_bytes()
         try:
             with np.load(io.BytesIO(content)) as archive:
                 if archive.zip.testzip() is not None:
@@ -223,7 +224,7 @@ class Codes:
                 return cls(arrays["packed"], n_bits)
         except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
             raise FormatError(
-                f"{Path(path)} is damaged or does not hold codes, got: {reason_of(error, 200)}; "
+                f"{path} is damaged or does not hold codes, got: {reason_of(error, 200)}; "
                 "expected an npz archive written by Codes.save; write it again from the vectors"
             ) from error
         raise FormatError(f"{path} has codes format {version}, expected {_FORMAT_VERSION}; install a newer version")

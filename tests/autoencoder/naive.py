@@ -17,10 +17,6 @@ def reconstruction(network, inputs, targets):
     return sum(np.sum((forward(network, x)[1] - t) ** 2) for x, t in zip(inputs, targets, strict=True))
 
 
-def jacobian(network, inputs, bases):
-    return sum(np.sum((jacobian_of(network, x) - T.T @ T) ** 2) for x, T in zip(inputs, bases, strict=True))
-
-
 def binary(network, inputs, epsilon):
     Y = np.array([forward(network, x)[0] for x in inputs]).T
     M = Y @ Y.T - len(inputs) * np.eye(len(Y))

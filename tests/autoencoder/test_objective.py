@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autojacobin.autoencoder import Batch, Network, Objective, TangentSpaces
-from autojacobin.autoencoder.jacobian import jacobian, squared_norm
+from autojacobin.autoencoder.jacobian import jacobian, plain_jacobian, squared_norm
 from autojacobin.autoencoder.network import Partials
 from autojacobin.autoencoder.objective import binary, contraction, reconstruction
 from tests.autoencoder import appendix_two, naive
@@ -49,7 +49,7 @@ TERMS = {
     ),
     "jacobian": (
         lambda network, state, batch, partials: jacobian(network, state, batch.tangents, 1.0, partials),
-        lambda network, batch: naive.jacobian(network, batch.inputs, batch.tangents.bases),
+        lambda network, batch: plain_jacobian(network, batch.inputs, batch.tangents.bases),
         lambda network, batch: appendix_two.jacobian(network, batch.inputs, batch.tangents.bases),
     ),
     "binary": (
@@ -125,6 +125,13 @@ def test_value_and_gradient_over_random_shapes(n, D, d, seed, term):
         lambda theta: TERMS[term][1](network.with_vector(theta), batch), network.to_vector()
     )
     assert np.abs(gradient - differences).max() <= 1e-6 * max(1.0, np.abs(differences).max())
+
+
+def test_the_jacobian_term_as_printed_is_its_definition():
+    network, batch = problem(7, 5, 3, 2)
+    gaps = (naive.jacobian_of(network, x) - T.T @ T for x, T in zip(batch.inputs, batch.tangents.bases, strict=True))
+    defined = sum((gap**2).sum() for gap in gaps)
+    assert plain_jacobian(network, batch.inputs, batch.tangents.bases) == pytest.approx(defined, rel=1e-13)
 
 
 def test_the_objective_is_the_weighted_sum_of_its_terms():

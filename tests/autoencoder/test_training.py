@@ -189,6 +189,44 @@ def test_time_that_runs_out_among_the_tangent_spaces_ends_the_training_too():
     assert len(history["cost"]) == 2
 
 
+def test_a_hook_sees_each_network_with_its_costs():
+    network, X, _ = numbered()
+    seen = []
+    options = {"batch_size": 20, "n_epochs": 2, "on_step": lambda *step: seen.append(step)}
+    trained, history = train(network, X, Objective(), rng=np.random.RandomState(0), **options)
+    assert len(seen) == 6
+    assert seen[-1][0] is trained
+    for number, (after, row) in enumerate(seen):
+        assert row == {name: column[number] for name, column in history.items()}
+        assert row["cost"] == pytest.approx(row["reconstruction"] + row["binary"])
+        assert not np.array_equal(after.to_vector(), (seen[number - 1][0] if number else network).to_vector())
+
+
+def test_a_hook_can_end_the_training():
+    network, X, _ = numbered()
+
+    def stop(network, row):
+        if row["epoch"] == 1:
+            raise OutOfTimeError
+
+    options = {"batch_size": 20, "n_epochs": 3, "on_step": stop}
+    _, history = train(network, X, Objective(), rng=np.random.RandomState(0), **options)
+    assert history["epoch"].tolist() == [0, 0, 0, 1]
+
+
+def test_training_stops_below_a_cost():
+    network, X, _ = numbered()
+    options = {"batch_size": 20, "n_epochs": 3}
+    _, history = train(network, X, Objective(), rng=np.random.RandomState(0), **options)
+    costs = history["cost"]
+    assert len(costs) == 9
+    for limit in (costs[0], costs[4], costs.min()):
+        expected = np.append(np.flatnonzero(costs < limit), 8)[0] + 1
+        _, some = train(network, X, Objective(), rng=np.random.RandomState(0), stop_below=limit, **options)
+        assert np.array_equal(some["cost"], costs[:expected])
+    assert (costs < costs[0]).any()
+
+
 def test_steps_that_are_asked_for_are_the_first_ones():
     network, X, _ = numbered()
     options = {"batch_size": 20, "n_epochs": 3}

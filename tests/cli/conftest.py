@@ -58,11 +58,16 @@ def command(folder, monkeypatch, capfdbinary):
 
     monkeypatch.setattr(sys.modules["__main__"], "__package__", "")  # as in the installed command: no python -m pytest
 
-    def run(*arguments, stdin=b""):
+    def run(*arguments, stdin=b"", has_stdout=True):
+        """Run it; a standard input that is None is closed."""
         monkeypatch.setattr(sys, "argv", ["autojacobin", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        monkeypatch.setattr(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin)))
         capfdbinary.readouterr()
-        with pytest.raises(SystemExit) as end, patch.dict(os.environ):  # in which --threads leaves a variable
+        with (
+            pytest.raises(SystemExit) as end,
+            patch.dict(os.environ),  # in which --threads leaves a variable
+            patch.object(sys, "stdout", sys.stdout if has_stdout else None),
+        ):
             main()
         sys.stdout.flush()
         printed = capfdbinary.readouterr()

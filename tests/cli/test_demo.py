@@ -17,8 +17,8 @@ from autojacobin.cli import app, main
 from autojacobin.cli.reproduce import _program_name
 from autojacobin.datasets import load_set
 from autojacobin.evaluation import ground_truth
-from autojacobin.reproduction import Settings
-from autojacobin.reproduction.trials import cut
+from autojacobin.paper.reproduction import Settings
+from autojacobin.paper.reproduction.trials import cut
 
 SMALL = ("demo", "--set", "digits", "--bits", "16", "--train", "300")
 

@@ -41,8 +41,13 @@ def all_paths(folder):
         (["index", "build", "model.safetensors", "large.npy", "new"], signal.SIGTERM),
         (["index", "build", "model.safetensors", "large.npy", "new"], signal.SIGINT),
         (["index", "add", "my-index", "large.npy"], signal.SIGTERM),
+        pytest.param(
+            ["index", "build", "model.safetensors", "large.npy", "new"],
+            getattr(signal, "SIGHUP", None),
+            marks=pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no terminals that hang up"),
+        ),
     ],
-    ids=["build-SIGTERM", "build-SIGINT", "add-SIGTERM"],
+    ids=["build-SIGTERM", "build-SIGINT", "add-SIGTERM", "build-SIGHUP"],
 )
 def test_a_stopped_change_leaves_the_folder_as_it_was(folder, arguments, number):
     zeros(folder / "large.npy", 8_000_000, 64)  # it takes long enough to be stopped

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
-import pyarrow.json
 import pyarrow.parquet
 import pytest
 
-from autojacobin import DataError, Index
+from autojacobin import DataError, FormatError, Index
 from autojacobin.cli.opening import read_ids, read_payload
 
 NAMES = [f"digit, {number} ü" for number in range(600)]
@@ -75,6 +74,72 @@ def test_build_and_add_take_a_payload(done, folder, kind):
     with Index.open("new") as index:
         assert index.get(NAMES).to_pylist() == TABLE.to_pylist()
         assert index.get(["99"]).to_pylist() == [{"size": None, "lang": "fr"}]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("null", "got null"),
+        ("3", "got 3"),
+        ('"text"', 'got "text"'),
+        ("[1, 2]", "got [1, 2]"),
+        ('{"n": 1', "Expecting"),
+        ('{"n": 1} {"n": 2}', "Extra data"),
+        (b'{"n": "\xff"}', "can't decode"),
+        *[(f'{{"n": {"[" * depth}{"]" * depth}}}', "32 lists and objects") for depth in (33, 300)],
+        (f'{{"n": {"[" * 3000}{"]" * 3000}}}', ""),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, ""),
+    ],
+    ids=range(11),
+)
+def test_a_line_that_is_no_flat_object_is_named(folder, line, problem):
+    content = line if isinstance(line, bytes) else line.encode()
+    (folder / "p.jsonl").write_bytes(b'{"n": 1}\n\n' + content + b"\n")
+    with pytest.raises(FormatError, match=r"^line 3 of .*p.jsonl is no JSON object of columns: ") as error:
+        read_payload(folder / "p.jsonl", 2)
+    assert problem in str(error.value)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_json_lines_may_have_columns_that_come_late_and_whole_numbers_before_others(folder, monkeypatch):
+    monkeypatch.setattr("autojacobin.cli.opening._LINES_AT_ONCE", 10)
+    lines = ['{"n": 1, "tags": ["x"]}'] * 30 + ['{"n": 2.5, "late": "z"}', ""]
+    (folder / "p.jsonl").write_text("\n".join(lines), encoding="utf-8-sig")
+    table = read_payload(folder / "p.jsonl", 31)
+    assert table.slice(29).to_pylist() == [
+        {"n": 1.0, "tags": ["x"], "late": None},
+        {"n": 2.5, "tags": None, "late": "z"},
+    ]
+
+
+def test_a_payload_without_columns_says_so(folder):
+    (folder / "p.jsonl").write_text("{}\n{}\n")
+    with pytest.raises(DataError, match="p.jsonl has no columns"):
+        read_payload(folder / "p.jsonl", 2)
+
+
+def test_a_forged_arrow_file_is_refused_before_anything_is_written(command, folder):
+    offsets = pa.py_buffer(np.array([0, *[2**30] * 599, 1], dtype=np.int32))
+    column = pa.Array.from_buffers(pa.string(), 600, [None, offsets, pa.py_buffer(b"a")])
+    with pa.OSFile("forged.arrow", "wb") as sink, pa.ipc.new_file(sink, pa.schema([("t", pa.string())])) as writer:
+        writer.write_table(pa.table({"t": column}))
+    failed = command(*BUILD, "--payload", "forged.arrow")
+    assert failed.code == 1
+    assert "the column 't' (string) cannot be read" in failed.err
+    assert not (folder / "new").exists()
+
+
+def test_get_of_a_damaged_payload_is_an_error(command, named, folder):
+    (file,) = (folder / named).glob("payload-*.arrow")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    for more in ((), ("--columns", "lang")):
+        failed = command("index", "get", named, NAMES[3], *more)
+        assert failed.code == 1
+        assert failed.out == ""
+        assert file.name in failed.err
 
 
 def test_remove_and_get_take_names(done, command, named):

@@ -1,8 +1,10 @@
 """``autojacobin reproduce`` at the command line."""
 
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -33,12 +35,29 @@ def test_a_quick_look_writes_a_report_and_prints_the_table(tmp_path, monkeypatch
     assert (out / "tables" / "table-1.csv").exists()
 
 
+def test_k_methods_and_alpha_are_chosen(tmp_path, monkeypatch, capsys):
+    arguments = ["--set", "digits", "--quick", "--bits", "16", "--train", "300", "--out", str(tmp_path / "look")]
+    chosen = [*arguments, "--k", "3", "--k", "7", "--methods", "okmeans, lsh", "--only", "table2"]
+    code, _, _ = run(monkeypatch, capsys, *chosen)
+    assert code == 0
+    table = (tmp_path / "look" / "tables" / "table-2.csv").read_text().splitlines()
+    assert table[0] == '"(k, bits)",OKMeans,LSH'
+    assert [line[:8] for line in table[1:]] == ['"(3, 16)', '"(7, 16)']
+    code, _, _ = run(monkeypatch, capsys, *arguments, "--alpha", "0.2", "--alpha", "0.1", "--only", "fig7")
+    assert code == 0
+    record = json.loads((tmp_path / "look" / "results.json").read_text())
+    assert record["settings"]["alphas"] == [0.1, 0.2]
+    tried = [trial["parameters"] for trial in record["trials"] if trial["method"] == "AutoJacoBin"]
+    assert tried == [{}, {"alpha": 0.2}]
+
+
 def test_wrong_use_is_reported_in_one_sentence(tmp_path, monkeypatch, capsys):
     for arguments, message in (
         (("--set", "no-such-set"), "no data set is called 'no-such-set'"),
         (("--set", "digits", "--only", "fig99"), "there is no table or figure 'fig99'"),
         (("--set", "digits", "--only", ""), "there is no table or figure ''"),
         (("--set", "digits", "--bits", "65"), "bits must be an integer from 1 to 64"),
+        (("--set", "digits", "--methods", "itq,nothing"), "there is no method 'nothing'"),
     ):
         code, _, told = run(monkeypatch, capsys, *arguments, "--out", str(tmp_path / "never"))
         assert code == 1
@@ -73,6 +92,7 @@ def test_a_killed_run_leaves_complete_files_and_continues(tmp_path, monkeypatch,
     assert len(kept) >= 5
     assert not any(name.endswith(".part") for name in kept)
     assert not (tmp_path / "report.html").exists()
+    assert Path(f"{tmp_path}.toml").exists()
     code, _, _ = run(monkeypatch, capsys, *arguments)
     assert code == 0
     assert {name: (tmp_path / "work" / name).stat().st_mtime_ns for name in kept} == kept

@@ -21,6 +21,9 @@ WRONG = [
     ([*SEARCH, "found.csv", "--recall", "95"], "--recall"),
     (["train", "base.npy", "queries.npy"], "queries.npy must end in one of .safetensors"),
     (["train", "base.npy", "nowhere/new.safetensors"], "the folder nowhere does not exist"),
+    (["train", "base.npy", "base.npy/new.safetensors"], "base.npy is a file, expected a folder"),
+    ([*TRAIN, "-m", "itq", "--set", "n_iter=９"], "n_iter of ITQ must be an integer from 1 to 1,000,000, got '９'"),
+    ([*EVALUATE, "--base", "base.npy", "--measure", "recall@²"], "'recall@²' is not the name of a measure"),
     ([*TRAIN, "--method", "dance"], "dance"),
     ([*TRAIN, "--bits", "0"], "--bits"),
     ([*TRAIN, "--bits", "many"], "--bits"),
@@ -81,7 +84,10 @@ FAILED = [
     (["train", "queries.npy", "new.safetensors", "-m", "itq", "--bits", "65"], "more bits than features"),
     (["train", "nan.npy", "new.safetensors", "-m", "itq"], "contains NaN in row 7, column 3"),
     (["encode", "missing", "base.npy", "codes.npz"], "cannot read the model missing: no such file or directory"),
-    (["encode", "my-index", "base.npy", "codes.npz"], "cannot read the model my-index: is a directory"),
+    (
+        ["encode", "my-index", "base.npy", "codes.npz"],
+        "cannot read the model my-index: it is a folder",
+    ),
     (["encode", "base.npy", "base.npy", "codes.npz"], "base.npy is damaged or is not a model saved by autojacobin"),
     (["encode", "model.safetensors", "narrow.npy", "codes.npz"], "is expecting 64 features"),
     (["encode", "model.safetensors", "nan.npy", "codes.npz"], "contains NaN in row 7, column 3"),
@@ -90,6 +96,12 @@ FAILED = [
     ([*BUILD, "my-index"], "cannot make my-index: it is a folder with something in it"),
     ([*BUILD, "model.safetensors"], "cannot make model.safetensors: it is a file"),
     ([*BUILD, "nowhere/new"], "the folder nowhere does not exist"),
+    ([*BUILD, "base.npy/new"], "cannot make base.npy/new: base.npy is a file, expected a folder; give another path"),
+    (["index", "create", "base.npy/a/new", "--bits", "8"], "base.npy is a file, expected a folder; give another path"),
+    (["index", "repair", "my-index", "base.npy/new"], "base.npy is a file, expected a folder; give another path"),
+    ([*BUILD, "new", "--partitions", "９"], "partitions must be"),
+    (["info", "pipe.npy"], "cannot read pipe.npy: it is a pipe or a device, expected a file"),
+    (["encode", "pipe.npy", "base.npy", "codes.npz"], "cannot read the model pipe.npy: it is a pipe or a device"),
     ([*BUILD, "new", "--ids", "model.safetensors"], "the ids in model.safetensors cannot be read"),
     ([*BUILD, "new", "--ids", "nan.npy"], "the ids in nan.npy must be a row of whole numbers or strings"),
     ([*BUILD, "new", "--ids", "missing"], "cannot read the ids in missing: no such file"),
@@ -114,6 +126,7 @@ FAILED = [
     (["encode", "model.safetensors", "-", "codes.npz"], "standard-input is empty (0 bytes)"),
     (["info", "missing"], "cannot read missing: there is no such file or folder"),
     (["serve", "my-index", "--limit", "connections=0"], "connections must be an integer above 0, got 0"),
+    (["serve", "my-index", "--limit", "k=1_0"], "k must be an integer above 0, got '1_0'"),
     (["serve", "nowhere"], "or `autojacobin index build`"),
     (["serve", "my-index", "--host", "0.0.0.0"], "a token is required"),
     (["info", "odd"], "odd is in no known format"),
@@ -129,6 +142,10 @@ def bad_files(folder, digits):
     np.savez(folder / "two.npz", a=digits.queries, b=digits.queries)
     (folder / "odd").write_bytes(b"what is this")
     (folder / "three.txt").write_text("1\n2\n3\n")
+    if os.name == "posix":
+        os.mkfifo(folder / "pipe.npy")  # to which nobody writes
+    else:
+        (folder / "pipe.npy").touch()
     return folder
 
 
@@ -237,3 +254,43 @@ def test_a_demo_does_not_replace_an_index_of_somebody_else(command, folder):
     refused = command("demo", "--set", "digits", "--out", folder)
     assert refused.code == 1
     assert "which no demo has made; choose another folder with --out" in refused.err
+
+
+@pytest.mark.parametrize("word", ["９", "٣", "1_0", "+3", "-0", " 3", "３", "²", "0x3", ""])
+def test_ids_are_typed_in_ascii_digits(command, done, folder, word):
+    (folder / "ids.txt").write_text(f"{word.strip() or '_'}\n", encoding="utf-8")
+    for command_name, options in (("get", [word]), ("remove", [word]), ("remove", ["--ids", "ids.txt"])):
+        if options == ["--ids", "ids.txt"] and word.strip().isascii() and word.strip().isdecimal():
+            continue  # a line may have spaces around it
+        result = command("index", command_name, "my-index", "--", *options) if word.startswith("-") else command(
+            "index", command_name, "my-index", *options
+        )  # fmt: skip
+        assert result.code == 1, result.out
+        assert "the ids of this index are whole numbers from 0 to 2^63 - 1" in result.err
+    assert "600 vectors" in done("index", "verify", "my-index").out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["search", "my-index", "-", "new.csv"], ["index", "get", "my-index", "--ids", "-"]]
+)
+def test_a_closed_standard_input_is_one_sentence(command, arguments):
+    result = command(*arguments, stdin=None)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "cannot read -: the standard input is closed; give a file" in result.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[*SEARCH, "-"], [*ENCODE, "-"], ["index", "get", "my-index", "3"], ["info", "my-index"], ["info", "--json"]],
+)
+def test_a_result_for_a_closed_standard_output_is_one_sentence(command, arguments):
+    result = command(*arguments, has_stdout=False)
+    assert result.code == 1
+    assert result.err.count("\n") == 1
+    assert "the standard output is closed" in result.err
+
+
+def test_what_needs_no_standard_output_runs_without_one(command, folder):
+    assert command("index", "remove", "my-index", "3", has_stdout=False).code == 0
+    assert command(*SEARCH, "new.csv", has_stdout=False).code == 0
+    assert (folder / "new.csv").exists()

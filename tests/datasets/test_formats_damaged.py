@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import struct
+import subprocess
 import sys
 import tracemalloc
 import zipfile
@@ -19,6 +20,7 @@ import pytest
 from autojacobin.datasets import open_vectors
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, MissingExtraError, StorageError
 from tests.datasets.vector_files import foreign_file
+from tests.waiting import SECONDS
 
 ROW = struct.pack("<i3f", 3, 1, 2, 3)
 
@@ -354,3 +356,34 @@ def _is_one_sentence(error, path):
     assert str(path) in text
     assert "\n" not in text
     assert len(text) < 600 + len(str(path))
+
+
+SHORTENED = """
+import os, sys
+import numpy as np
+from autojacobin.datasets import open_vectors, write_vectors
+from autojacobin.errors import FormatError
+
+for name in ("a.npy", "a.fvecs", "a.fbin"):
+    write_vectors(name, np.zeros((20_000, 8), np.float32))
+    vectors = open_vectors(name)
+    blocks = vectors.blocks(1_000)
+    next(blocks)
+    os.truncate(name, 5_000)
+    for read in (lambda: next(blocks), lambda: vectors[19_999], lambda: vectors[-5:], lambda: np.asarray(vectors)):
+        try:
+            read()
+        except FormatError as error:
+            assert "was shortened while it was open, to 5,000 of " in str(error)
+        else:
+            sys.exit(f"{name} was read")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows does not shorten a mapped file")
+def test_a_file_that_is_shortened_while_it_is_open_is_told(tmp_path):
+    """In a process of its own, which the system would end."""
+    done = subprocess.run(
+        [sys.executable, "-c", SHORTENED], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr

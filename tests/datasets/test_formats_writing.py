@@ -47,7 +47,7 @@ def _changed(row, column, value):
         ("a.npy", iter([]), "an iterator without a block"),
         ("a.npy", iter([WHOLE[:0]]), "an iterator without a block"),
         ("a.npy", [["a"]], "vectors must be numbers, got <U1"),
-        ("a.npy", [[1], [2, 3]], "vectors cannot be read as an array"),
+        ("a.npy", [[1], [2, 3]], "vectors holds rows of different lengths, got 1 number in row 0"),
         ("a.npy", np.ones((2, 2)) * 1j, "vectors must be numbers, got complex128"),
         ("a.npy", {"a": WHOLE}, "a npy file is one matrix without parts"),
         ("a.parquet", {"a": WHOLE, "b": WHOLE}, "a parquet file is written from one matrix"),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from autojacobin.explorer import build_bundle, explorer_settings
-from autojacobin.reproduction.trials import make_hasher
-from tests.reproduction.small import small_set
+from autojacobin.paper.reproduction.trials import make_hasher
+from tests.paper.reproduction.small import small_set
 
 METHODS = ("LSH", "ITQ")
 BITS = (8, 16)

@@ -15,13 +15,13 @@ from autojacobin.evaluation import ground_truth, recall_curve
 from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run, page
 from autojacobin.explorer import bundle as bundle_module
 from autojacobin.explorer.retrieved import make_sprite
-from autojacobin.reproduction import Settings, reproduce
-from autojacobin.reproduction.trials import Trial, cut, make_hasher, run_trial
+from autojacobin.paper.reproduction import Settings, reproduce
+from autojacobin.paper.reproduction.trials import Trial, cut, make_hasher, run_trial
 from autojacobin.search import asymmetric_topk
 from autojacobin.search import distances as distances_module
 from autojacobin.search.distances import DISTANCES
 from tests.explorer.browser import BITS, DEPTH, METHODS, WALL, ByHand, K, small_bundle, unpacked
-from tests.reproduction.small import small_set
+from tests.paper.reproduction.small import small_set
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from autojacobin.datasets.pictures import read_photograph
 from autojacobin.evaluation import ground_truth
 from autojacobin.explorer import build_bundle, explorer_settings, export_page
 from autojacobin.explorer.page import page_app
-from autojacobin.reproduction.trials import Settings, cut
+from autojacobin.paper.reproduction.trials import Settings, cut
 from autojacobin.service.access import Limits
 from autojacobin.service.server import HttpServer
 from tests.explorer.browser import BITS, METHODS, ByHand, K, chromium, small_bundle, watched
-from tests.reproduction.small import small_set
+from tests.paper.reproduction.small import small_set
 
 TOY = {
     "points": np.random.RandomState(0).dirichlet([1, 1, 1], 50).round(3).tolist(),

@@ -12,7 +12,7 @@ from autojacobin import ITQ, LSH, Index
 from autojacobin.explorer import explorer_routes, page
 from autojacobin.service import Limits, serving
 from tests.explorer.browser import chromium, watched
-from tests.reproduction.small import small_set
+from tests.paper.reproduction.small import small_set
 from tests.service.service_process import eventually
 
 ID = 417
@@ -223,3 +223,42 @@ def test_the_page_names_the_measure_quotes_ids_shows_columns_and_filters(browser
 
 def _cells(row):
     return row.locator("td").all_inner_texts()
+
+
+def test_ids_columns_and_values_that_look_like_scripts_are_text(browser, vectors):
+    live = [
+        "<script>window.broken = 1</script>",
+        "<img src=x onerror='window.broken = 1'>",
+        '"><svg onload=window.broken=1>',
+        "javascript:window.broken=1",
+        "</textarea></title></script><script>window.broken=1</script>",
+        "{{constructor.constructor('window.broken=1')()}}",
+        "__proto__",
+    ]
+    columns = dict.fromkeys((*live[:4], "__proto__", "constructor", "<b>bold</b>"), live[::-1])
+    index = Index.from_vectors(vectors[: len(live)], LSH(16, random_state=0), ids=live, payload=columns)
+    with serving({"live": index}, pages=explorer_routes, limits=Limits(request_seconds=600)) as address:
+        assert eventually(lambda: get(address, "/readyz")[0] == 200)
+        for path in ("/explorer/ids?index=live", "/v1/indexes", f"/explorer/ids?{urlencode({'index': live[0]})}"):
+            assert get(address, path)[1] in ("application/json", "application/problem+json")
+        with watched(browser, address) as page:
+            page.goto(f"{address}/#{urlencode({'id': live[1], 'where': live[0]})}")
+            page.wait_for_selector(".some-ids .tile")
+            page.goto(address)
+            page.reload()
+            page.wait_for_selector("#found[aria-busy=false] tbody tr")
+            assert page.locator(".some-ids .tile").all_inner_texts() == live
+            for place in range(len(live)):
+                page.locator(".some-ids .tile").nth(place).click()
+                shows = "id => document.getElementById('found-title').textContent.includes(id)"
+                page.wait_for_function(shows, arg=live[place])
+                page.wait_for_selector("#found[aria-busy=false] tbody tr")
+                rows = [row.split("\t") for row in page.locator("#found tbody tr").all_inner_texts()]
+                assert {row[2] for row in rows} < set(live) - {live[place]}
+                assert {text for row in rows for text in row[6:]} < set(live)
+            page.locator("#found .row-button").first.click()
+            page.wait_for_selector("#service-detail .code-strip")
+            assert page.evaluate(
+                "window.broken === undefined && document.querySelector('main script, main img') === null"
+            )
+            page.wrong.clear()  # the refused condition of the first address

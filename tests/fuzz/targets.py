@@ -33,7 +33,7 @@ from autojacobin.index.comparisons import allowed_rows
 from autojacobin.index.index import Index
 from autojacobin.index.repair import repair
 from tests.datasets.vector_files import FORMATS, foreign_file
-from tests.fuzz import archives, index_files, model_files
+from tests.fuzz import archives, columns, index_files, model_files
 from tests.fuzz.mutations import mutated_bytes
 
 __all__ = ["TARGETS", "Target", "run"]
@@ -420,6 +420,19 @@ TARGETS: dict[str, Target] = {
     "index-named": _index("any", only="-named"),
     "index-folder": _index(),
     "index-repair": _index(read=_repair_index),
+    "columns": Target(columns.check_columns, lambda: [bytes([n]) for n in range(8)], (DataError,)),
+    "payload-arrow": Target(
+        partial(columns.check_file, name="a.arrow"),
+        columns.arrow_files,
+        (FormatError, DataError),
+        mutate=columns.mutated_file,
+    ),
+    "payload-json": Target(
+        partial(columns.check_file, name="a.jsonl"),
+        columns.json_lines,
+        (FormatError, DataError),
+        mutate=columns.mutated_json,
+    ),
     "condition": Target(_read_condition, _conditions, (DataError,), mutate=_mutated_condition),
     "idx": Target(_read_idx, _idx_files, _DAMAGED, seal=_sealed_idx),
     "picture": Target(_read_picture, _pictures, (DataError,)),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autojacobin import AutoBin, AutoJacoBin, CAutoBin, DataError, DAutoBin, load
+from autojacobin import ITQ, AutoBin, AutoJacoBin, CAutoBin, DataError, DAutoBin, load
 from autojacobin.autoencoder import Batch, Network, Objective, tangent_spaces
 from tests.autoencoder import naive
 from tests.hashers.methods import AUTO_ENCODERS, METHODS, digits, fitted
@@ -127,6 +127,15 @@ def test_tol_stops_early_and_zero_never_does():
     assert gains[-1] < 0.05
 
 
+def test_training_stops_below_a_cost():
+    X = digits()[:400]
+    whole = AutoBin(16, batch_size=100, random_state=0).fit(X).history_["cost"]
+    limit = np.sort(whole)[len(whole) // 2]
+    stopped = AutoBin(16, batch_size=100, stop_below=limit, random_state=0).fit(X).history_["cost"]
+    assert np.array_equal(stopped, whole[: np.argmax(whole < limit) + 1])
+    assert len(stopped) < len(whole)
+
+
 @pytest.mark.parametrize("name", AUTO_ENCODERS)
 def test_without_any_time_the_start_is_delivered_whole(name, tmp_path):
     X = digits()[:300]
@@ -227,6 +236,50 @@ def test_without_its_jacobian_term_auto_jacobin_is_autobin():
     assert np.array_equal(without.W1_, AutoBin(16, random_state=0).fit(X).W1_)
 
 
+def test_from_itq_begins_with_the_codes_of_itq():
+    X = digits()[:400].astype(np.float64)
+    start = AutoJacoBin.from_itq(16, n_epochs=0, n_neighbors=40, random_state=3).fit(X)
+    assert start.encode(digits()) == ITQ(16, random_state=3).fit(X).encode(digits())
+
+
+def test_from_itq_chooses_alpha_and_how_long_it_trains():
+    hasher = AutoJacoBin.from_itq(8, n_neighbors=30, n_epochs=1, random_state=0).fit(digits()[:600])
+    tried = hasher.search_results_
+    assert set(tried["init"]) == {"itq"}
+    trained = tried["n_steps"] > 0
+    assert set(tried["alpha"][trained]) == {0.03, 0.1, 0.3, 1.0}
+    assert set(tried["jacobian_weight"][trained]) == {0.1}
+    assert set(tried["energy"][trained]) == {0.98}
+    assert tried["m_recall"][tried["chosen"] == 1] >= tried["m_recall"][~trained]
+
+
+def test_on_centred_data_a_shift_changes_nothing(tmp_path):
+    X, shift = digits()[:400].astype(np.float64), np.arange(64) - 500.0
+    settings = {"n_neighbors": 40, "n_epochs": 2, "batch_size": 100, "random_state": 0}
+    plain = AutoJacoBin.from_itq(16, **settings).fit(X)
+    moved = AutoJacoBin.from_itq(16, **settings).fit(X + shift)
+    assert np.allclose(moved.project(X + shift), plain.project(X), atol=1e-3)  # rounding decides between neighbours
+    codes = plain.encode(X)
+    assert np.allclose(moved.decode(codes), plain.decode(codes) + shift, atol=0.05)
+    assert ((plain.decode(codes) - X) ** 2).sum() < 0.7 * ((X - X.mean(axis=0)) ** 2).sum()
+    moved.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert np.array_equal(again.project(X), moved.project(X))
+    assert np.array_equal(again.decode(codes), moved.decode(codes))
+    not_centred = moved.set_params(centred=False).fit(X)
+    assert not hasattr(not_centred, "mean_")
+
+
+@pytest.mark.rare
+def test_centred_data_of_many_features_are_reduced_too():
+    rng = np.random.RandomState(0)
+    X = rng.normal(size=(300, 4)) @ rng.normal(size=(4, 260)) + 0.01 * rng.normal(size=(300, 260)) + 50
+    hasher = AutoJacoBin.from_itq(8, n_neighbors=40, n_epochs=1, random_state=0).fit(X)
+    assert hasher.W1_.shape == (8, 260)
+    codes = hasher.encode(X)
+    assert ((hasher.decode(codes) - X) ** 2).sum() < 0.7 * ((X - X.mean(axis=0)) ** 2).sum()
+
+
 def test_progress_is_told_stage_by_stage():
     seen = []
     AutoJacoBin.as_published(8, n_neighbors=30, batch_size=100, progress=lambda *args: seen.append(args)).fit(
@@ -267,10 +320,11 @@ def test_the_parameters_reach_the_objective():
 def test_as_published_has_the_papers_settings():
     common = {
         "n_bits": 64, "epsilon": 1e-4, "batch_size": 1000, "n_epochs": 5, "scale": 0.8, "threshold": "bias",
-        "init": "random", "tol": 0.0, "max_seconds": None, "random_state": None, "device": "cpu", "progress": None,
+        "init": "random", "tol": 0.0, "stop_below": None, "max_seconds": None, "random_state": None, "device": "cpu",
+        "progress": None,
     }  # fmt: skip
     own = {"alpha": 0.1, "energy": 0.98, "n_neighbors": None, "tangent_sample": 100_000, "jacobian_weight": 1.0}
-    own |= {"selection_k": 10, "selection_depth": None, "pca_energy": None}
+    own |= {"selection_k": 10, "selection_depth": None, "pca_energy": None, "centred": False}
     assert AutoJacoBin.as_published().get_params() == {**common, **own}
     assert AutoJacoBin.as_published(16, alpha=1.0).get_params() == {**common, **own, "n_bits": 16, "alpha": 1.0}
     open_ones = dict.fromkeys(("alpha", "energy", "init", "jacobian_weight"), "auto")

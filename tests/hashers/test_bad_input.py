@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from autojacobin import DataError, load
+from autojacobin import LSH, DataError, Index, load
 from autojacobin.errors import DataTypeError
 from tests.hashers.methods import LEARNED, METHODS, ONE_POINT, digits, fitted, some
 
@@ -31,7 +31,7 @@ WRONG = {
     "strings": (lambda: np.array([["a", "b"]] * 9), "holds text where numbers are expected"),
     "objects": (lambda: np.array([[{}, 1]] * 9, dtype=object), "holds values that are not numbers"),
     "None": (lambda: None, "where numbers are expected, got None"),
-    "rows of unequal length": (lambda: [[1.0, 2.0], [3.0]], "cannot be read as an array"),
+    "rows of unequal length": (lambda: [[1.0, 2.0], [3.0]], "got 2 numbers in row 0 and 1 number in row 1"),
     "complex numbers": (lambda: digits()[:50] * 1j, "Complex data not supported"),
     "dates": (lambda: np.zeros((9, 64), dtype="datetime64[s]"), "datetime64"),
     "sparse matrix": (lambda: scipy.sparse.csr_matrix(digits()[:50]), r"dense vectors, got a sparse.*X.toarray\(\)"),
@@ -187,3 +187,30 @@ def test_points_too_close_together_to_tell_apart_are_refused(name):
 def test_scoring_needs_two_points(name):
     with pytest.raises(DataError, match="at least 2 points"):
         fitted(name).score(digits()[:1])
+
+
+SINGLE = {"arrays": lambda: (row for row in np.eye(4)), "lists": lambda: map(list, np.eye(4))}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_generator_of_single_vectors_is_named_as_such(name):
+    index, vectors = Index(LSH(4, random_state=0).fit(np.eye(4))), SINGLE[name]
+    uses = [lambda: LSH(4).fit(vectors()), lambda: index.add(vectors())]
+    for use in uses:
+        with pytest.raises(DataError, match="an iterator must give blocks of vectors, .* got one vector"):
+            use()
+    index.add(np.eye(4))
+    with pytest.raises(DataTypeError, match=r"queries is an iterator; .* pass np.stack.list.queries"):
+        index.search(vectors(), 1)
+    with pytest.raises(DataTypeError, match="several times, got an iterator"):
+        Index.from_vectors(vectors())
+
+
+@pytest.mark.parametrize("rows", [[[1.0, 2.0], [3.0]], [np.ones(2), np.ones(1)], [[1.0, 2.0], 3.0], [[], [1.0]]])
+def test_uneven_rows_are_named(rows):
+    index = Index(LSH(4, random_state=0).fit(np.eye(2)))
+    index.add(np.eye(2))
+    for use in (index.add, index.search, LSH(4).fit, Index.from_vectors):
+        with pytest.raises(DataTypeError, match="rows of different lengths, got .* in row 0 and .* in row 1") as error:
+            use(rows)
+        assert "inhomogeneous" not in str(error.value)

@@ -447,3 +447,22 @@ def test_a_saved_model_follows_the_umask_which_no_other_thread_sees_changed(tmp_
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "model.safetensors").stat().st_mode) == 0o640
     assert sorted(os.listdir(tmp_path)) == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("hasher", [PartitionedHasher(LSH(8), n_lists=4), PartitionedAutoencoder(10, n_lists=4)])
+def test_no_point_of_a_model_is_longer_than_any_vector(hasher, tmp_path):
+    """Its squared distances would be infinite, and an index could learn nothing from them."""
+    X = np.random.default_rng(0).normal(size=(64, 500)).astype(np.float32)
+    entries, header, data = taken_apart(hasher.unfitted().set_params(random_state=0).fit(X).to_bytes())
+    wide = [name for name, entry in entries.items() if entry["shape"][-1:] == [500]]
+    assert {"centres_", "origin_"} <= set(wide)
+    for name in wide:
+        start, stop = entries[name]["data_offsets"]
+        for size, fine in ((9e17, False), (4e16, True)):  # each number alone would be allowed
+            forged = np.full((stop - start) // 4, size, dtype="<f4").tobytes()
+            (tmp_path / "model").write_bytes(model_file(entries, header, data[:start] + forged + data[stop:]))
+            if fine:
+                autojacobin.load(tmp_path / "model").encode(X[:2])
+                continue
+            with pytest.raises(FormatError, match="absurdly large numbers in array"):
+                autojacobin.load(tmp_path / "model")

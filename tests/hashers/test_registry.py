@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 import autojacobin
 from autojacobin import DataError, FormatError
 from autojacobin.cli import app
-from autojacobin.figures import METHOD_STYLES, MethodStyle, draw_recall
 from autojacobin.hashers import (
     LinearHasher,
     Method,
@@ -28,10 +27,11 @@ from autojacobin.hashers import (
     registry,
 )
 from autojacobin.hashers.parameters import Number, parameter
-from autojacobin.reproduction import Settings, reproduce
-from autojacobin.reproduction.trials import EVERY, every_method, make_hasher
+from autojacobin.paper.figures import METHOD_STYLES, MethodStyle, draw_recall
+from autojacobin.paper.reproduction import Settings, reproduce
+from autojacobin.paper.reproduction.trials import EVERY, every_method, make_hasher
 from tests.hashers.methods import digits
-from tests.reproduction.small import small_set
+from tests.paper.reproduction.small import small_set
 
 OTHERS = (
     "Sign",

@@ -98,9 +98,8 @@ def test_only_ids_in_the_index_can_be_removed(index):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": 0}, "k must be an integer from 1 to 2147483648, got 0"),
+        ({"k": 0}, "k must be an integer of at least 1, got 0"),
         ({"k": -3}, "got -3"),
-        ({"k": 2**31 + 1}, "got 2147483649"),
         ({"k": 1.0}, "got 1.0"),
         (
             {"distance": "cosine"},

@@ -401,10 +401,10 @@ def test_neighbours_of_stored_vectors_are_without_themselves(metric, filtered):
         best = -np.sort(-values, axis=1)[:, :k]
         np.testing.assert_allclose(found if metric != "euclidean" else -found, best, atol=1e-3)
         assert all(name not in row for name, row in zip(["v3", "v18", "v29"], ids, strict=True))
-    distances, ids = index.search(ids=["v3"], k=40)
-    assert ids[0, :29].tolist() == index.search(ids=["v3"], k=29)[1][0].tolist()
-    assert ids[0, 29:].tolist() == [None] * 11
-    assert np.isnan(distances[0, 29:]).all()
+    assert index.search(ids=["v3"], k=40)[1].tolist() == index.search(ids=["v3"], k=29)[1].tolist()
+    index.remove(index.ids[1:])
+    assert [found.shape for found in index.search(ids=index.ids, k=3, columns=None)] == [(1, 0), (1, 0)]
+    assert len(index.search(ids=index.ids, k=3, as_table=True)) == 0
 
 
 @pytest.mark.parametrize("distance", ["hamming", "asymmetric"])
@@ -435,14 +435,19 @@ def test_a_search_has_queries_or_ids():
 
 
 @pytest.mark.parametrize("options", [{}, {"rerank": False, "distance": "hamming"}, {"candidates": 60}, {"recall": 0.9}])
-def test_more_neighbours_than_vectors_are_padded(options):
+def test_more_neighbours_than_vectors_are_all_of_them(options):
     base = vectors(20)
     index = Index.from_vectors(base, LSH(8, random_state=0), payload={"n": list(range(20))})
     distances, ids, table = index.search(base[:2], 25, columns=["n"], **options)
     expected = index.search(base[:2], 20, **options)
-    np.testing.assert_array_equal(distances[:, :20], expected[0])
-    np.testing.assert_array_equal(ids[:, :20], expected[1])
-    assert np.isnan(distances[:, 20:]).all()
-    assert (ids[:, 20:] == -1).all()
-    assert table["n"].to_pylist()[20:25] == [None] * 5
+    np.testing.assert_array_equal(distances, expected[0])
+    np.testing.assert_array_equal(ids, expected[1])
+    assert distances.dtype == expected[0].dtype
+    assert table["n"].to_pylist() == ids.ravel().tolist()
     assert len(index.search(base[:2], 25, as_table=True)) == 40
+    with pytest.raises(DataError, match="candidates must be at least k = 25, got 22"):
+        index.search(base[:2], 25, candidates=22)
+    narrow = index.search(base[:2], 25, among=[3, 4], columns=["n"], **options)
+    assert [part.shape for part in narrow[:2]] == [(2, 20)] * 2  # as without a filter
+    assert (np.isnan(narrow[0]) == (narrow[1] < 0)).all()
+    assert narrow[2]["n"].to_pylist()[2:20] == [None] * 18

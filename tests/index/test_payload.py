@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,7 +64,6 @@ def test_a_column_that_the_first_row_does_not_have_is_kept():
 
 
 TYPES = [
-    pa.array(["x", "y", "x"]).dictionary_encode(),
     pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2)),
     pa.array([{"x": 1}, {"x": 2}, None]),
     pa.array([datetime.date(2020, 1, 1), None, datetime.date(1, 1, 1)]),
@@ -91,6 +91,161 @@ def test_arrow_types_survive_every_change(tmp_path, column):
     for other in (Index.open(tmp_path / "index"), copy.deepcopy(index), pickle.loads(pickle.dumps(index))):
         assert other.get(other.ids).equals(expected)
         other.close()
+
+
+CATEGORIES = {
+    "many": lambda start: pa.array([f"{start + row}" for row in range(200)]).dictionary_encode(),
+    "of pandas": lambda start: pa.array(pd.Categorical([f"{start + row % 150}" for row in range(200)])),
+    "with null": lambda start: pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, 2, None] * 50, pa.int8()), pa.array([f"{start}", None, "a"])
+    ),
+    "that are lists": lambda start: pa.DictionaryArray.from_arrays(
+        pa.array([0, 1] * 100, pa.int8()), pa.array([[start], [start, None]])
+    ),
+    "in lists": lambda start: pa.ListArray.from_arrays(
+        pa.array(range(201), pa.int32()), pa.array([f"{start + row}" for row in range(200)]).dictionary_encode()
+    ),
+    "that are lists, in lists": lambda start: pa.FixedSizeListArray.from_arrays(
+        pa.DictionaryArray.from_arrays(pa.array([0, 1] * 100, pa.int8()), pa.array([[start], None])), 1
+    ),
+    "in structs": lambda start: pa.StructArray.from_arrays(
+        [pa.array([f"{start + row}" for row in range(200)]).dictionary_encode()], ["c"]
+    ),
+    "runs": lambda start: pa.RunEndEncodedArray.from_arrays(pa.array([100, 200]), pa.array([f"{start}", None])),
+}
+
+
+@pytest.mark.parametrize("name", CATEGORIES)
+def test_categories_that_differ_between_additions_work_in_every_operation(tmp_path, name):
+    make, path = CATEGORIES[name], tmp_path / "index"
+    values = make(0).to_pylist() + make(1000).to_pylist()
+    with Index.create(path, small_hasher()) as index:
+        index.add(vectors(200), payload={"c": make(0)})
+        index.add(vectors(200, 1), payload={"c": make(1000)})
+        assert index.get(index.ids)["c"].to_pylist() == values
+        _, ids, table = index.search(vectors(3), 5, columns=["c"])
+        assert table["c"].to_pylist() == [values[id] for id in ids.ravel()]
+        index.upsert(vectors(200, 2), np.arange(100, 300), {"c": make(2000)})
+        values[100:300] = make(2000).to_pylist()
+        index.update(np.arange(200), payload={"c": make(3000)})
+        values[:200] = make(3000).to_pylist()
+        assert index.get(index.ids)["c"].to_pylist() == values
+        index.compact()
+        assert index.get(index.ids)["c"].to_pylist() == values
+        index.add(vectors(200, 3), payload={"c": make(4000)})
+        values += make(4000).to_pylist()
+    assert repair(path, tmp_path / "repaired").problems == []
+    with Index.open(tmp_path / "repaired") as index:
+        assert index.get(index.ids)["c"].to_pylist() == values
+        known = index.search(vectors(1), 600, where="c is not null")[1]
+        assert sorted(known[known >= 0]) == [id for id, value in enumerate(values) if value is not None]
+
+
+def test_categories_that_an_earlier_version_wrote_are_read_as_their_values(tmp_path):
+    path = tmp_path / "index"
+    with Index.create(path, small_hasher()) as index:
+        index.add(vectors(3), payload={"c": ["x", "y", "x"]})
+        (file,) = path.glob("payload-*.arrow")
+    forged(path, file, arrow_file(pa.table({"c": pa.array(["x", "y", "x"]).dictionary_encode()})))
+    with Index.open(path) as index:
+        index.add(vectors(3, 1), payload={"c": pd.Categorical(["z", "x", "w"])})
+        index.compact()
+        assert index.get(index.ids)["c"].to_pylist() == ["x", "y", "x", "z", "x", "w"]
+
+
+def lying_column():
+    """A column of text whose offsets lead out of its buffer."""
+    offsets = pa.py_buffer(np.array([0, 1, 2**30, 3], dtype=np.int32))
+    return pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abc")])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lying_column(),
+        pa.DictionaryArray.from_arrays(pa.array([0, 7, 1], pa.int8()), pa.array(["a", "b"]), safe=False),
+        pa.Array.from_buffers(
+            pa.string(), 3, [None, pa.array([0, 1, 2, 3], pa.int32()).buffers()[1], pa.py_buffer(b"a\xffc")]
+        ),
+    ],
+    ids=["offsets", "indices", "text"],
+)
+def test_a_forged_column_is_refused_on_the_way_in(column):
+    index = indexed(COLUMNS)
+    for change in (
+        lambda: index.add(vectors(3), payload=pa.table({"t": column})),
+        lambda: index.upsert(vectors(3), [0, 1, 2], {"t": column}),
+        lambda: index.update([0, 1, 2], payload={"t": column}),
+        lambda: index.add(pa.table({"t": column, "vector": vectors(3).tolist()}), ids="t"),
+    ):
+        with pytest.raises(DataError, match="the column 't' .* cannot be read"):
+            change()
+    assert index.get([0, 1, 2]).to_pylist() == ROWS
+
+
+def test_repair_keeps_each_column_that_can_be_read(tmp_path):
+    path = tmp_path / "index"
+    with Index.create(path, small_hasher()) as index:
+        index.add(vectors(3), payload={"n": [1, 2, 3], "t": ["a", "b", "c"]})
+        (file,) = path.glob("payload-*.arrow")
+        index.add(vectors(3, 1), payload={"n": [4, 5, 6], "t": ["d", "e", "f"]})
+    forged(path, file, arrow_file(pa.table({"n": pa.array([1, 2, 3]), "t": lying_column()})))
+    with Index.open(path) as index, pytest.raises(FormatError, match=f"{file.name}.*the column 't'"):
+        index.get([0])
+    report = repair(path, tmp_path / "repaired")
+    assert [file.name in problem and "'t'" in problem for problem in report.problems] == [True]
+    with Index.open(tmp_path / "repaired") as index:
+        assert index.get(index.ids).to_pydict() == {"n": [1, 2, 3, 4, 5, 6], "t": [None] * 3 + ["d", "e", "f"]}
+
+
+def test_repair_drops_a_column_that_has_another_type_in_another_segment(tmp_path):
+    path = tmp_path / "index"
+    with Index.create(path, small_hasher()) as index:
+        index.add(vectors(3), payload=COLUMNS)
+        index.add(vectors(3, 1), payload=COLUMNS)
+        file = path / index._state.segments[1].files["payload"].name
+    forged(path, file, arrow_file(pa.table({"n": ["no", "number", None], "t": COLUMNS["t"]})), segment=1)
+    report = repair(path, tmp_path / "repaired")
+    assert [file.name in problem and "'n'" in problem for problem in report.problems] == [True]
+    with Index.open(tmp_path / "repaired") as index:
+        assert index.get(index.ids).to_pydict() == {"n": [1, 2, None] + [None] * 3, "t": COLUMNS["t"] * 2}
+
+
+def test_rows_without_columns_are_no_payload():
+    index = indexed([{}, {}, {}])
+    index.add(vectors(2), payload=[{}, {}])
+    index.add(vectors(2), payload=[{"n": 1}, {"n": 2}])
+    index.add(vectors(1), payload=[{}])
+    index.update([5], payload=[{}])
+    assert index.get(index.ids)["n"].to_pylist() == [None] * 5 + [1, 2, None]
+    with pytest.raises(DataError, match="a row for each of the 3 vectors, got 2 rows"):
+        index.add(vectors(3), payload=[{}, {}])
+
+
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("depth", [33, 300, 20_000])
+def test_deeply_nested_values_are_refused(depth):
+    payloads = [[{"a": nested(depth)}], {"a": [nested(depth)]}, pd.DataFrame({"a": [nested(depth)]})]
+    if depth < 1000:
+        payloads.append(pa.table({"a": [nested(depth)]}))
+    for payload in payloads:
+        with pytest.raises(DataError, match="32 lists and objects inside each other"):
+            indexed(payload, n=1)
+    indexed([{"a": nested(32)}], n=1)
+
+
+def test_a_struct_with_a_new_field_is_refused_and_not_cut():
+    index = indexed({"s": [{"x": 1}] * 3})
+    with pytest.raises(DataError, match="'y' has no place there"):
+        index.add(vectors(1), payload={"s": [{"x": 1, "y": 2}]})
+    index.add(vectors(1), payload={"s": [{"x": 4}]})
+    assert index.get([3]).to_pylist() == [{"s": {"x": 4}}]
 
 
 @given(st.data())
@@ -229,9 +384,14 @@ def test_a_payload_that_does_not_fit_is_refused(payload, message):
     ("payload", "message"),
     [
         ({"x": [None, None, None]}, "the column 'x' of the payload has no value yet"),
+        ({"x": [[], None, [None]]}, "the column 'x' of the payload has no value yet"),
         (
-            pa.table({"x": pa.array(["a", "b", "c"], pa.string_view())}),
-            "no rows can be taken of the column 'x' .string_view.",
+            {"x": pa.UnionArray.from_sparse(pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3]), pa.array([*"abc"])])},
+            "the column 'x' .* cannot be kept: its values have several types",
+        ),
+        (
+            {"x": pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(["a", "b"]).dictionary_encode())},
+            "the column 'x' .* cannot be kept: its values are encoded twice",
         ),
     ],
 )
@@ -262,6 +422,39 @@ def test_an_index_without_a_payload_says_so():
 
 
 # Data frames
+
+
+def test_a_data_frame_of_polars_with_a_column_of_lists():
+    polars = pytest.importorskip("polars")
+    lists = polars.DataFrame({"name": ["x", "y", "z"], "vector": vectors(3).tolist(), "price": [1, 2, 3]})
+    wide = lists.with_columns(polars.col("vector").cast(polars.Array(polars.Float32, 4)))
+    for frame in (lists, wide):
+        index = Index(small_hasher())
+        index.add(frame, ids="name")
+        assert index.get("y").to_pylist() == [{"price": 2}]
+        assert np.array_equal(index.vectors(["z", "x"]), vectors(3)[[2, 0]])
+
+
+class PolarsLike:
+    """A frame as polars has it: other methods than pandas, and a conversion to Arrow."""
+
+    def __init__(self, columns):
+        self._table, self.columns = pa.table(columns), list(columns)
+
+    def __len__(self):
+        return self._table.num_rows
+
+    def __getitem__(self, name):
+        raise AssertionError("its series are not those of pandas")
+
+    def to_arrow(self):
+        return self._table
+
+
+def test_a_data_frame_that_gives_arrow_is_read_by_it():
+    index = Index(small_hasher())
+    index.add(PolarsLike({"name": ["x", "y"], "vector": vectors(2).tolist(), "price": [1, 2]}), ids="name")
+    assert index.get("y").to_pylist() == [{"price": 2}]
 
 
 def test_a_data_frame_with_a_column_of_names_and_one_of_vectors():
@@ -373,11 +566,11 @@ def test_a_flipped_bit_is_an_error_that_names_the_file(stored, tmp_path, place):
         assert index.search(vectors(2), 3)[1].shape == (2, 3)  # what is whole can be searched
 
 
-def forged(path, file, content):
+def forged(path, file, content, segment=0):
     """Put other bytes into the file, with a checksum in the manifest that is theirs."""
     manifest = path / "MANIFEST.json"
     fields = json.loads(manifest.read_bytes()) | {"checksum": "0" * 16}
-    record = fields["segments"][0]["files"]["payload"]
+    record = fields["segments"][segment]["files"]["payload"]
     record["size"], record["checksum"] = len(content), xxhash.xxh64_hexdigest(content)
     file.write_bytes(content)
     _seal(manifest, fields)
@@ -520,3 +713,40 @@ def test_a_crash_while_columns_are_made_leaves_those_before(tmp_path, monkeypatc
     (tmp_path / "kept").rename(tmp_path / "index" / "MANIFEST.json")
     with Index.open(tmp_path / "index") as index:
         assert index.get([0, 1, 2]).to_pylist() == ROWS
+
+
+def test_an_index_that_was_emptied_keeps_its_columns(tmp_path):
+    with Index.create(tmp_path / "index", small_hasher()) as index:
+        index.add(vectors(3), payload=COLUMNS)
+        index.remove([0, 1, 2])
+        index.save(tmp_path / "copy")
+    memory = indexed(COLUMNS)
+    memory.remove([0, 1, 2])
+    for emptied in (memory, copy.deepcopy(memory), Index.open(tmp_path / "index"), Index.open(tmp_path / "copy")):
+        with emptied:
+            emptied.compact()
+            assert emptied.info()["columns"] == ["n", "t"]
+            assert emptied.get([]).schema == pa.schema([("n", pa.int64()), ("t", pa.string())])
+            with pytest.raises(DataError, match="a column 'other' that the index does not have"):
+                emptied.add(vectors(1), payload=[{"other": 1}])
+            emptied.add(vectors(2), payload=[{"t": "x"}, {"n": 7}])
+            emptied.add(vectors(1))
+            assert emptied.get([3, 4, 5]).to_pydict() == {"n": [None, 7, None], "t": ["x", None, None]}
+
+
+@pytest.mark.parametrize("forged", ["", "no base64!", "AAAA", "/////wAAAAA="])
+def test_columns_of_a_manifest_that_cannot_be_read_are_reported(forged):
+    emptied = indexed(COLUMNS)
+    emptied.remove([0, 1, 2])
+    emptied._state = replace(emptied._state, columns=forged)
+    with pytest.raises(FormatError, match="the manifest of the index has columns that cannot be read"):
+        emptied.add(vectors(1), payload=[{"n": 1}])
+
+
+def test_ids_that_are_missing_may_be_removed_if_wanted():
+    index = indexed(COLUMNS)
+    index.remove([1, 77, 1], missing_ok=True)
+    assert index.ids.tolist() == [0, 2]
+    with pytest.raises(DataError, match="only ids in the index can be removed, got 1"):
+        index.remove([1])
+    Index(small_hasher()).remove([5], missing_ok=True)

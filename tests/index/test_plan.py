@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -152,6 +153,45 @@ def test_wider_searches_in_one_call_give_what_searches_one_after_the_other_give(
     assert np.array_equal(together[0], expected[0])
     far = levels == 2
     assert np.array_equal(together[1][far], index.search(queries[far], 10, probes=many, candidates=300)[1])
+
+
+@pytest.mark.parametrize("k", [4001, 2**31 - 1, 2**70])
+@pytest.mark.parametrize(
+    "how", [{}, {"recall": 0.5}, {"recall": 1}, {"rerank": False}, {"rerank": False, "distance": "hamming"}]
+)
+def test_no_k_costs_more_than_all_vectors(index, X, k, how):
+    if how.get("distance", index.hasher.distances[0]) not in index.hasher.distances:
+        how = {}
+    for n_queries in (1, 3, 20, 70):  # numbers of queries that are searched in different ways
+        distances, ids = index.search(X[:n_queries], k, **how)
+        assert ids.shape == (n_queries, len(X))
+        assert (np.sort(ids, axis=1) == np.arange(len(X))).all()
+        assert (np.diff(distances, axis=1) >= 0).all()
+    assert index.plan(k, **how).k == len(X)
+    assert index.search(X[:2], k, among=[7, 8], **how)[1].shape == (2, len(X))
+
+
+def test_an_argument_of_a_wrong_type_is_refused_also_after_an_equal_one_was_used():
+    index = Index(LSH(8, random_state=0).fit(clusters(50, seed=1)))
+    index.add(clusters(50, seed=1))
+    asked = clusters(3, seed=2)
+    for right, wrong in (
+        ({"k": 3}, {"k": 3.0}),
+        ({"k": 1}, {"k": True}),
+        ({"k": 1}, {"k": np.True_}),
+        ({"recall": 1}, {"recall": True}),
+        ({"candidates": 20}, {"candidates": 20.0}),
+        ({"rerank": True}, {"rerank": 1}),
+        ({"rerank": False}, {"rerank": 0.0}),
+        ({"rerank": None}, {"rerank": "no"}),
+        ({"rerank": None}, {"rerank": np.ones(2)}),
+    ):
+        for search in (partial(index.search, asked), partial(index.plan, **({} if "k" in right else {"k": 10}))):
+            search(**right)
+            with pytest.raises(DataError, match="must be"):
+                search(**wrong)
+            with pytest.raises(DataError, match="must be"):
+                search(**wrong, among=[1, 2, 3])
 
 
 @given(st.data())

@@ -47,6 +47,7 @@ def cases():
     flat = "decoded", "Hamming"
     tight = partial(clusters, count=20, spread=0.02)
     yield Case("tight clusters", tight, 8, ("default", *of_lists, "two lists", *flat))
+    yield Case("tight clusters, as many as make lists", clusters, 8, ("default",), n=70_000)
     yield Case("tight clusters in 64 dimensions", tight, 64, of_lists)
     yield Case("tight clusters, cosine", tight, 24, ("residuals", "decoded"), "cosine")
     yield Case("tight clusters, inner product", tight, 24, ("residuals", "decoded"), "inner_product")

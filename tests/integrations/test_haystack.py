@@ -10,11 +10,15 @@ os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")  # before the impor
 
 from haystack import Document, Pipeline
 from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.in_memory import InMemoryDocumentStore
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.testing.document_store import DocumentStoreBaseTests
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autojacobin import DataError
 from autojacobin.integrations.haystack import AutoJacobinDocumentStore, AutoJacobinEmbeddingRetriever
+from autojacobin.integrations.text_store import TextStore
 from tests.integrations.embedding import cosines, embed
 
 TEXTS = ["The Fox and the Grapes", "The Tortoise and the Hare", "The Wolf and the Fox", "The Crow and the Pitcher"]
@@ -89,6 +93,55 @@ def test_a_pipeline_finds_what_is_most_similar_and_can_be_read_again(tmp_path):
     given = {"query_embedding": query, "filters": few, "top_k": 1}
     found = pipeline.run({"retriever": given})["retriever"]["documents"]
     assert found[0].meta == {"number": max((1, 3), key=lambda number: expected[number])}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(list(DuplicatePolicy)), st.lists(st.sampled_from("abc"), max_size=4)),
+        max_size=4,
+    )
+)
+def test_duplicates_are_treated_as_by_the_store_of_haystack(calls):
+    ours, theirs = AutoJacobinDocumentStore(), InMemoryDocumentStore()
+    for number, (policy, ids) in enumerate(calls):
+        given = [
+            Document(id=id, content=f"{number} {place}", embedding=[1.0, number, place]) for place, id in enumerate(ids)
+        ]
+        before = theirs.filter_documents()
+        try:
+            expected = theirs.write_documents(given, policy)
+        except DuplicateDocumentError:
+            with pytest.raises(DuplicateDocumentError, match="a document with the id '[abc]' exists"):
+                ours.write_documents(given, policy)
+            theirs = InMemoryDocumentStore()  # it has written those before the first duplicate
+            theirs.write_documents(before)
+        else:
+            assert ours.write_documents(given, policy) == expected
+        contents = [{one.id: one.content for one in store.filter_documents()} for store in (ours, theirs)]
+        assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("policy", list(DuplicatePolicy))
+def test_a_document_that_another_thread_writes_meanwhile_is_a_duplicate_too(policy, monkeypatch):
+    store, add = AutoJacobinDocumentStore(), TextStore.add
+    store.write_documents(documents()[:1])
+
+    def written_meanwhile(self, *arguments, **options):
+        monkeypatch.setattr(TextStore, "add", add)
+        other = Document(id="1", content="other", embedding=vector("other"))
+        store.write_documents([other])
+        return add(self, *arguments, **options)
+
+    monkeypatch.setattr(TextStore, "add", written_meanwhile)
+    if policy in (DuplicatePolicy.SKIP, DuplicatePolicy.OVERWRITE):
+        assert store.write_documents(documents()[1:], policy) == {DuplicatePolicy.SKIP: 2}.get(policy, 3)
+    else:
+        with pytest.raises(DuplicateDocumentError, match="the id '1' exists"):
+            store.write_documents(documents()[1:], policy)
+    expected = {
+        DuplicatePolicy.SKIP: [TEXTS[0], "other", *TEXTS[2:]], DuplicatePolicy.OVERWRITE: TEXTS
+    }.get(policy, [TEXTS[0], "other"])  # fmt: skip
+    assert sorted(one.content for one in store.filter_documents()) == sorted(expected)
 
 
 def test_a_document_without_an_embedding_and_another_store_are_named():

@@ -8,7 +8,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
 
-from autojacobin import ITQ, DataError
+from autojacobin import ITQ, DataError, Index
 from autojacobin.integrations.langchain import AutoJacobinVectorStore
 from tests.integrations.embedding import cosines, embed
 from tests.waiting import run_async
@@ -80,6 +80,18 @@ def test_marginal_relevance_prefers_what_differs(store):
     assert first == 3
     assert second != 2
     assert AutoJacobinVectorStore(NgramEmbeddings()).max_marginal_relevance_search("sea") == []
+
+
+def test_marginal_relevance_reads_one_state(store, monkeypatch):
+    vectors = Index.vectors
+
+    def removed_meanwhile(self, ids):
+        store.delete(list("abcdef"))
+        return vectors(self, ids)
+
+    monkeypatch.setattr(Index, "vectors", removed_meanwhile)
+    assert len(store.max_marginal_relevance_search("green sea", k=2)) == 2
+    assert store.max_marginal_relevance_search("green sea", k=2) == []
 
 
 def test_a_folder_is_opened_again_with_its_columns(tmp_path):

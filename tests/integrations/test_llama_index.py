@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from autojacobin import DataError, StorageError
+from autojacobin import DataError, Index, StorageError
 from autojacobin.integrations.llama_index import AutoJacobinVectorStore
 from tests.integrations.embedding import cosines, embed
 
@@ -100,6 +100,19 @@ def test_marginal_relevance_prefers_what_differs(store):
     assert diverse.ids[0] == "d"
     assert diverse.ids[1] != "c"
     assert [node.node_id for node in diverse.nodes] == diverse.ids
+
+
+def test_marginal_relevance_reads_one_state(store, monkeypatch):
+    vectors = Index.vectors
+
+    def removed_meanwhile(self, ids):
+        store.clear()
+        return vectors(self, ids)
+
+    monkeypatch.setattr(Index, "vectors", removed_meanwhile)
+    asked = query("green sea", 2, mode=VectorStoreQueryMode.MMR)
+    assert len(store.query(asked).ids) == 2
+    assert store.query(asked).ids == []
 
 
 def test_nodes_of_a_document_are_deleted(store):

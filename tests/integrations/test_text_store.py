@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from autojacobin import ITQ, LSH, BinaryAutoencoder, DataError, Index
 from autojacobin.integrations.sentence_transformers import SentenceIndex
 from autojacobin.integrations.text_store import TextStore
+from autojacobin.integrations.words import Words, words_of
 from tests.integrations.embedding import Model, cosines, embed
 
 WORDS = ["red", "green", "blue", "yellow", "cat", "dog", "horse", "mouse", "paris", "rome"]
@@ -201,6 +202,13 @@ def test_the_store_is_a_dict_of_texts(changes):
         assert {text.id: text.text for text in found} == model
 
 
+def _nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -283,6 +291,10 @@ def test_an_empty_store_finds_nothing():
         ((["a"], [[1.0, 0.0]], [{}, {}]), "one of metadatas for each of the 1 texts, got 2"),
         ((["a"], [[1.0, 0.0]], None, []), "one of ids for each of the 1 texts, got 0"),
         ((["a"], [[1.0, 0.0]], [{"when": {1, 2}}], ["x"]), "the metadata of 'x' cannot be written as JSON"),
+        *[
+            ((["a"], [[1.0, 0.0]], [{"deep": _nested(depth)}], ["x"]), "the metadata of 'x' .* 32 lists and objects")
+            for depth in (33, 990, 20_000)
+        ],
         ((["a"], [[1.0, 0.0]], [{"year": "MMXX"}]), "the values of 'year' must be int64"),
         (([7], [[1.0, 0.0]]), "the values of 'text' must be string"),
         ((["a"], [[1.0, 0.0]], None, [""]), "ids must not be empty"),
@@ -391,10 +403,10 @@ FABLES = [
 
 def by_words(query, texts):
     """Places of the texts that share words with a query, the best first, by BM25 as Lucene has it."""
-    words = [re.findall(r"\w\w+", text.lower()) for text in texts]
+    words = [re.findall(r"\w+", text.lower()) for text in texts]
     mean = np.mean([len(some) for some in words])
     scores = np.zeros(len(texts))
-    for word in set(re.findall(r"\w\w+", query.lower())):
+    for word in re.findall(r"\w+", query.lower()):
         counts = np.array([some.count(word) for some in words])
         weight = np.log(1 + (len(texts) - np.count_nonzero(counts) + 0.5) / (np.count_nonzero(counts) + 0.5))
         scores += weight * counts / (counts + 1.5 * (0.25 + 0.75 * np.array([len(some) for some in words]) / mean))
@@ -425,6 +437,135 @@ def test_a_hybrid_search_fuses_the_ranks_by_vectors_and_by_words(query):
     assert [int(text.id) for text in few] == fused(query, FABLES, {4, 5, 6})
     store.remove(list("0123456"))
     assert store.search(embed([query]), 5, words=[query]) == [[]]
+
+
+@pytest.mark.parametrize("texts", [FABLES, ["?", "", "!?", "€", "…", "--", "."]])
+@pytest.mark.parametrize("query", ["", "?", "€", "猫", "7 €", "\u0301"])
+def test_where_no_word_is_found_a_hybrid_search_ranks_by_vectors(texts, query):
+    store = TextStore()
+    vectors = np.random.default_rng(0).normal(size=(8, 6))
+    store.add(texts, vectors[:7], ids=list("0123456"))
+    by_vectors = [text.id for text in store.search(vectors[7:], 4)[0]]
+    assert [text.id for text in store.search(vectors[7:], 4, words=[query])[0]] == by_vectors
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("C", "The language C"), ("5 €", "It costs 5 dollars"), ("猫", "東京に猫がいる"), ("東京", "東京に猫がいる"),
+        ("ネコ", "ﾈｺ!"), ("แมว", "ฉันรักแมวมาก"), ("हिन्दी", "वह हिन्दी बोलता है"), ("한국어", "한국어 문서"),
+        ("STRASSE", "Die Straße"), ("cafe\u0301", "Ein Café"), ("ཡོད", "བོད་ཡོད་"),
+    ],
+)  # fmt: skip
+def test_words_of_one_letter_and_of_all_languages_are_found(query, text):
+    store = TextStore()
+    store.add([*FABLES, text], [*np.eye(7, 8), -np.eye(8)[0]], ids=list("01234567"))
+    assert [text.id for text in store.search(np.eye(1, 8) + 0.1, 1, words=[query])[0]] == ["7"]
+
+
+def test_of_languages_without_spaces_neighbours_count_too():
+    words = Words(["都と京と東", "東京と都", "東京都"])
+    assert words.sharing("東京都").tolist() == [2, 1, 0]
+    assert words_of("東京は、Tokyo 2020") == ["東", "京", "は", "東京", "京は", "tokyo", "2020"]
+
+
+@given(st.text(), st.text())
+def test_a_text_shares_the_words_of_its_parts(first, second):
+    assert set(words_of(first)) | set(words_of(second)) <= set(words_of(f"{first} {second}"))
+    assert Words([first, ""]).sharing(f"{first} {second}").tolist() == [0] * bool(words_of(first))
+
+
+@pytest.mark.parametrize("words", [[], ["a", "b"], "a"])
+def test_there_is_a_text_for_each_query_of_a_hybrid_search(words):
+    with pytest.raises(DataError, match="words must have the text of each of the 1 queries"):
+        filled().search(embed(["a"]), 3, words=words)
+
+
+def test_words_belong_to_a_state_of_the_index(tmp_path, monkeypatch):
+    """While words are collected for a search, texts come and go."""
+    import bm25s
+
+    store = TextStore(tmp_path / "store")
+    store.add(["the fox", "the crow"], np.eye(2, 3), ids=["fox", "crow"])
+    collect = bm25s.BM25.index
+
+    def changed_meanwhile(self, *arguments, **options):
+        monkeypatch.setattr(bm25s.BM25, "index", collect)
+        store.remove(["fox"])
+        store.add(["the wolf"], np.eye(3)[2:], ids=["wolf"])
+        collect(self, *arguments, **options)
+
+    monkeypatch.setattr(bm25s.BM25, "index", changed_meanwhile)
+    assert {text.id for text in store.search(np.eye(1, 3), 3, words=["fox"])[0]} == {"fox", "crow"}
+    for word in ("fox", "wolf"):
+        assert {text.id for text in store.search(np.eye(1, 3), 3, words=[word])[0]} == {"wolf", "crow"}
+    assert store.search(np.eye(1, 3) + 0.1, 1, words=["wolf"])[0][0].id == "wolf"
+
+
+def test_a_reading_store_has_the_words_of_the_state_that_it_reads(tmp_path):
+    writer = TextStore(tmp_path / "store")
+    writer.add(["the fox", "the crow"], np.eye(2, 3), ids=["fox", "crow"])
+    reader = TextStore(tmp_path / "store")
+    assert reader.search(np.eye(1, 3) + 0.1, 1, words=["fox"])[0][0].id == "fox"
+    writer.remove(["fox"])
+    writer.add(["the wolf"], np.eye(3)[2:], ids=["wolf"])
+    assert reader.search(np.eye(1, 3) + 0.1, 1, words=["fox"])[0][0].id == "fox"
+    reader.index.refresh()
+    for word in ("fox", "wolf"):
+        assert {text.id for text in reader.search(np.eye(1, 3), 3, words=[word])[0]} == {"wolf", "crow"}
+
+
+@pytest.mark.parametrize(
+    ("before", "read"),
+    [
+        ("get", lambda store: [text.id for text in store.get(["fox", "crow"])]),
+        ("get", lambda store: [text.id for text in store.search(np.eye(1, 2), 2, {"n": {"$lt": 9}})[0]]),
+        ("get", lambda store: [text.id for text in store.search(np.eye(1, 2), 2, lambda text: True)[0]]),
+        ("get", lambda store: store.matching("n < 9")),
+        ("vectors", lambda store: [text.id for text in store.search(np.eye(1, 2), 2, words=["fox"])[0]]),
+    ],
+)  # fmt: skip
+def test_what_a_call_reads_is_one_state(before, read, monkeypatch):
+    """Another thread removes a text between what a call looks up and what it then reads."""
+    store = TextStore()
+    store.add(["the fox", "the crow"], np.eye(2), [{"n": 1}, {"n": 2}], ["fox", "crow"])
+    method = getattr(Index, before)
+
+    def removed_meanwhile(self, *arguments, **options):
+        store.index.remove(["fox"], missing_ok=True)
+        return method(self, *arguments, **options)
+
+    monkeypatch.setattr(Index, before, removed_meanwhile)
+    assert read(store) == ["fox", "crow"]
+    assert read(store) == ["crow"]
+
+
+def test_what_another_thread_has_removed_meanwhile_does_not_matter(monkeypatch):
+    store, remove = filled(), Index.remove
+
+    def removed_meanwhile(self, ids, **options):
+        remove(self, ids[:2])
+        remove(self, ids, **options)
+
+    monkeypatch.setattr(Index, "remove", removed_meanwhile)
+    store.remove(IDS[:5])
+    assert store.ids == IDS[5:]
+
+
+def test_a_store_that_was_emptied_keeps_its_columns(tmp_path):
+    store = filled(tmp_path / "store", columns={"length": int, "first": str})
+    store.remove(IDS)
+    store.save(tmp_path / "copy")
+    store.close()
+    for path in (tmp_path / "store", tmp_path / "copy"):
+        with pytest.raises(DataError, match="has the columns length .int64., first .string., got year .int64."):
+            TextStore(path, columns={"year": int})
+        again = TextStore(path)
+        again.index.compact()
+        assert again.search(embed(["a dog"]), 3, "length < 9") == [[]]
+        again.add(TEXTS, embed(TEXTS), METADATAS, IDS)
+        assert again.index.info()["columns"] == ["text", "metadata", "length", "first"]
+        assert again.index.search(embed(["a dog"]), 3, where="first = 'cat' and length < 9")[1].shape == (1, 3)
 
 
 def test_hybrid_searches_of_the_frameworks_are_those_of_the_store():

@@ -5,18 +5,20 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from contextlib import suppress
 
 import numpy as np
 import psutil
 import pytest
 
-from autojacobin import LSH, Index
-from autojacobin.jobs import build_index
+from autojacobin import LSH, AutoJacobinError, Index
+from autojacobin.jobs import build_index, connect
 from tests import waiting
 from tests.jobs.cut_files import cut_into_files
 from tests.jobs.in_process import InProcess
-from tests.waiting import SECONDS, until
+from tests.waiting import SECONDS, joined, until
 
 BLOCK = 2**16
 CHUNKS = 16
@@ -56,6 +58,50 @@ def interrupted(folder, X):
     psutil.wait_procs(family)
     assert set(os.listdir(folder / "index")) == {"LOCK", "UNFINISHED"}  # no segment yet; the job may continue
     return pattern, hasher
+
+
+def starting_worker(process):
+    """The first process of a worker, as soon as there is one."""
+    for child in process.children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            if "spawn_main" in str(child.cmdline()):
+                return child
+    return None
+
+
+@pytest.mark.rare  # starts a cluster
+@pytest.mark.parametrize("seconds", [0, 0.3, 1])
+def test_ctrl_c_while_the_workers_start_is_one_sentence(tmp_path, seconds):
+    X = np.random.default_rng(0).integers(0, 6, size=(BLOCK, 16)).astype(np.uint8)
+    cut_into_files(tmp_path / "files", X, [], ("u8bin",))
+    LSH(24, random_state=0).fit(X[:500]).save(tmp_path / "model.safetensors")
+    arguments = ["build", "model.safetensors", "files/part-*", "index", "--cluster", "local:2", "--quiet"]
+    with waiting.process(
+        [*COMMAND, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        until(lambda: starting_worker(psutil.Process(process.pid)), "a worker starts", pause=0.01)
+        time.sleep(seconds)
+        family = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130, said
+    expected = "what was computed is kept in index.building, and the same command continues from there"
+    assert said == f"autojacobin: stopped; {expected}\n"
+    assert not psutil.wait_procs(family, SECONDS)[1]
+
+
+@pytest.mark.rare  # starts a cluster
+def test_a_worker_that_is_killed_while_it_starts_is_reported():
+    def kill():
+        until(lambda: starting_worker(psutil.Process()), "a worker starts", pause=0.01).kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    expected = "the workers of local:1 could not be started: .*; begin again"
+    with pytest.raises(AutoJacobinError, match=expected), connect("local:1"):
+        pass
+    joined(killer)
+    assert starting_worker(psutil.Process()) is None
 
 
 @pytest.mark.rare

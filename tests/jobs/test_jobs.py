@@ -1,21 +1,29 @@
 """Jobs over many files that are interrupted, damaged, repeated or asked for nonsense."""
 
+import errno
 import itertools
 import os
+import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import fsspec
 import numpy as np
 import pytest
 
 from autojacobin import LSH, Codes, Index, Metric
+from autojacobin.core import files as files_module
 from autojacobin.datasets import write_vectors
-from autojacobin.errors import DataError, FormatError, IndexLockedError, NotFittedError, StorageError
+from autojacobin.errors import DataError, IndexLockedError, NotFittedError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.index.folder import Folder
-from autojacobin.jobs import build_index, encode_files, search_index, true_neighbours
-from autojacobin.jobs.inputs import survey
+from autojacobin.jobs import build, build_index, encode_files, search_index, true_neighbours
+from autojacobin.jobs.inputs import draw_sample, open_piece, survey
 from autojacobin.jobs.neighbours import truth_chunk
 from tests.jobs.cut_files import BLOCK, N, cut_into_files
 from tests.jobs.in_process import InProcess
+from tests.waiting import joined
 
 LEARNS_FROM = 20  # queries; see tests/conftest.py
 here = InProcess()
@@ -193,6 +201,57 @@ def test_two_builds_of_one_index_do_not_mix(tmp_path, pattern, hasher):
     assert len(seen) == 4
 
 
+def test_an_index_that_another_job_made_meanwhile_is_not_replaced(tmp_path, X, hasher, monkeypatch):
+    """Another build finishes, and vectors are added to its index, after this one looked and before it locks."""
+    files, path = cut_into_files(tmp_path / "files", X[:100], []), tmp_path / "index"
+    look = build._is_finished
+
+    def made_meanwhile(*arguments):
+        found = look(*arguments)
+        monkeypatch.setattr(build, "_is_finished", look)
+        build_index(files, hasher, path, here)
+        with Index.open(path) as index:
+            index.add(X[100:105])
+        return found
+
+    monkeypatch.setattr(build, "_is_finished", made_meanwhile)
+    with pytest.raises(StorageError, match="holds an index already; add to it with Index.add"):
+        build_index(files, hasher, path, here)
+    with Index.open(path) as index:
+        index.verify()
+        assert np.array_equal(index.vectors(np.arange(105)), X[:105])
+
+
+def test_a_full_disk_is_named_and_the_job_continues(tmp_path, X, hasher, monkeypatch):
+    """At each file that a job writes the disk is full once; what was done before is kept."""
+    files = cut_into_files(tmp_path / "files", X[:100], [])
+    write, left = files_module.sync, [0]
+
+    def full(descriptor):
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(descriptor)
+
+    monkeypatch.setattr(files_module, "sync", full)
+    for name, job in (
+        ("index", lambda path: build_index(files, hasher, path, here, rows_per_chunk=1)),
+        ("codes", lambda path: encode_files(files, hasher, path, here, rows_per_chunk=1)),
+    ):
+        failed = 0
+        while True:
+            left[0] = failed + 1
+            try:
+                job(tmp_path / f"{name}-{failed}")
+                break
+            except StorageError as error:
+                assert "no space left on device" in str(error)
+                assert "make room" in str(error)
+            failed += 1
+            job(tmp_path / f"{name}-{failed - 1}")
+        assert failed > 5
+
+
 def test_a_hasher_that_was_not_fitted_makes_nothing(tmp_path, pattern):
     with pytest.raises(NotFittedError):
         build_index(pattern, LSH(24), tmp_path / "index", InProcess())
@@ -220,18 +279,98 @@ def test_a_nan_is_reported_with_file_and_row(tmp_path, X):
             job()
 
 
-def test_a_file_that_shrinks_under_the_work_is_named(tmp_path, X):
+def in_place(path, content):
+    path.write_bytes(content)
+
+
+def by_renaming(path, content):
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").replace(path)
+
+
+def removed(path, content):
+    path.unlink()
+
+
+CHANGED = r"part-001.npy(: there is no such file| was changed while the job ran, expected the file as it was before)"
+
+
+@pytest.mark.parametrize("change", [in_place, by_renaming, removed])
+def test_a_file_that_changes_while_a_job_runs_ends_it(tmp_path, X, hasher, change):
+    """The jobs have one task for each chunk, and the second file changes when the first task is done."""
+    cut_into_files(tmp_path / "old", X, [BLOCK])
+    other = X[BLOCK:].copy()
+    other[:, 0] += 1
+    np.save(tmp_path / "new.npy", other)
+    content = (tmp_path / "new.npy").read_bytes()
+    jobs = {
+        "index": lambda files, **options: build_index(files, hasher, tmp_path / "index", here, **options),
+        "codes": lambda files, **options: encode_files(files, hasher, tmp_path / "codes", here, **options),
+        "truth": lambda files, **options: true_neighbours(files, X[:3], 5, here, **options),
+    }
+    for name, job in jobs.items():
+        folder = shutil.copytree(tmp_path / "old", tmp_path / f"for {name}")
+        files, second = f"{folder}/part-*", folder / "part-001.npy"
+
+        def changing(stage, done, total, second=second):
+            if done == 1:
+                change(second, content)
+
+        with pytest.raises(StorageError, match=CHANGED):
+            job(files, rows_per_chunk=1, progress=changing)
+    with pytest.raises(StorageError, match="there is no index"):
+        Index.open(tmp_path / "index")
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, X):
     files = cut_into_files(tmp_path / "files", X[:100], [50])
     (chunk,) = survey(files).chunks()
+    with pytest.raises(StorageError, match=CHANGED), open_piece(chunk.pieces[1]):
+        write_vectors(tmp_path / "files" / "part-001.npy", X[:50] + 1)
     write_vectors(tmp_path / "files" / "part-001.npy", X[:10])
-    with pytest.raises(FormatError, match=r"part-001.npy holds 10 vectors, expected 50 or more"):
+    with pytest.raises(StorageError, match=CHANGED):
         truth_chunk(chunk, X[:1], 1)
+    with pytest.raises(StorageError, match=CHANGED):
+        draw_sample(files, 60, progress=lambda *_: write_vectors(tmp_path / "files" / "part-001.npy", X[:50]))
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+def test_a_remote_file_that_changes_is_named(tmp_path, X, ending):
+    memory = fsspec.filesystem("memory")
+    write_vectors(tmp_path / f"x.{ending}", X[:50])
+    write_vectors(tmp_path / f"y.{ending}", X[50:100])
+    memory.put_file(str(tmp_path / f"x.{ending}"), f"/x.{ending}")
+    (chunk,) = survey(f"memory://x.{ending}").chunks()
+    truth_chunk(chunk, X[:1], 1)
+    with pytest.raises(StorageError, match="was changed while the job ran"), open_piece(chunk.pieces[0]):
+        memory.put_file(str(tmp_path / f"y.{ending}"), f"/x.{ending}")
+    with pytest.raises(StorageError, match="was changed while the job ran"):
+        truth_chunk(chunk, X[:1], 1)
+    memory.store.clear()
+
+
+def test_a_file_on_a_web_server_that_changes_is_named(tmp_path, X):
+    pytest.importorskip("aiohttp")
+    write_vectors(tmp_path / "x.csv", X[:50])
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, name="web server")
+        thread.start()
+        try:
+            (chunk,) = survey(f"http://127.0.0.1:{server.server_port}/x.csv").chunks()
+            truth_chunk(chunk, X[:1], 1)
+            write_vectors(tmp_path / "x.csv", X[:60])
+            with pytest.raises(StorageError, match="was changed while the job ran"):
+                truth_chunk(chunk, X[:1], 1)
+        finally:
+            server.shutdown()
+            joined(thread)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"k": 0}, "k must be an integer from 1 to"),
+        ({"k": 0}, "k must be an integer of at least 1, got 0"),
         ({"distance": "euclid"}, "distance must be 'asymmetric' or 'hamming', got 'euclid'"),
         ({"candidates": 20, "rerank": False}, "candidates are for re-ranking"),
         ({"candidates": 2}, "candidates must be at least k = 5, got 2"),
@@ -257,6 +396,17 @@ def test_a_search_has_the_defaults_and_the_recall_of_the_index(tmp_path, wish):
     )
     assert all(np.array_equal(a, b) for a, b in zip(answer, expected, strict=True))
     assert stages[0] == "choosing candidates"
+
+
+@pytest.mark.parametrize("how", [{}, {"candidates": 50}, {"recall": 0.9}, {"rerank": False}])
+def test_more_neighbours_than_vectors_are_all_of_them(tmp_path, X, how):
+    with Index.create(tmp_path / "index", LSH(16, random_state=0).fit(X[:40])) as index:
+        index.add(X[:25])
+        index.add(X[25:40])
+        expected = index.search(X[40:43], 40, **how)
+        found = search_index(tmp_path / "index", X[40:43], 2**31 - 1 if "candidates" not in how else 45, here, **how)
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+        assert (np.sort(found[1], axis=1) == np.arange(40)).all()
 
 
 def test_a_search_by_default_gives_what_the_index_gives_to_the_last_bit(tmp_path):

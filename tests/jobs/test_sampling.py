@@ -1,8 +1,11 @@
 """Drawing a sample out of many files, against the rows themselves."""
 
+import glob
 import gzip
 import itertools
+import os
 import zipfile
+from dataclasses import replace
 
 import fsspec
 import numpy as np
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from autojacobin import AutoJacobinError, DataError
 from autojacobin.datasets import write_vectors
 from autojacobin.errors import FormatError, MissingExtraError, StorageError
-from autojacobin.jobs.inputs import Piece, draw_sample, open_piece, survey
+from autojacobin.jobs.inputs import draw_sample, open_piece, survey
 from tests.engines.printed import printed
 from tests.jobs.cut_files import cut_into_files
 
@@ -107,8 +110,8 @@ def test_of_flat_remote_files_only_the_rows_between_the_drawn_ones_travel(memory
         return read_block(self, path, offset, length, delimiter)
 
     monkeypatch.setattr(type(memory), "read_block", watched)
-    piece = Piece(f"memory://x.{ending}", 50_000, 50_100)
-    with open_piece(piece) as rows:
+    (file,) = survey(f"memory://x.{ending}").files
+    with open_piece(replace(file, start=50_000, stop=50_100)) as rows:
         assert np.array_equal(rows(slice(50_000, 50_100)), X[50_000:50_100])
     assert sum(read) < 200_000 < X.nbytes
 
@@ -132,6 +135,42 @@ def test_patterns_overlap_and_file_addresses_are_paths(tmp_path):
 def test_a_name_with_brackets_is_a_name(tmp_path):
     np.save(tmp_path / "a[1].npy", numbered(5))
     assert len(draw_sample(tmp_path / "a[1].npy", 5)) == 5
+
+
+def numbered_files(folder, paths):
+    """Write a file of one vector to each path; the vector says which."""
+    for number, path in enumerate(paths):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        np.save(folder / path, np.full((1, 3), number, dtype=np.float32))
+
+
+def test_links_between_folders_count_no_file_twice(tmp_path):
+    paths = ["data/a.npy", "data/b/c.npy", "data/b/d/e.npy", "data/.hidden/f.npy", "elsewhere/g.npy"]
+    numbered_files(tmp_path, paths)
+    for link, target in (
+        ("data/up", "."), ("data/again", "."), ("data/b/d/top", "../.."), ("data/0", "b"),
+        ("data/there", "../elsewhere"), ("data/nowhere", "missing"),
+    ):  # fmt: skip
+        os.symlink(target, tmp_path / link, target_is_directory=True)
+    expected = ["data/a.npy", "data/b/c.npy", "data/b/d/e.npy", "data/there/g.npy"]
+    for pattern in (tmp_path / "data" / "**" / "*.npy", tmp_path / "data" / "**" / "**" / "*.npy"):
+        assert [os.path.relpath(file.path, tmp_path) for file in survey(pattern).files] == expected
+    (file,) = survey(tmp_path / "dat?" / "**" / "d" / "*.npy").files
+    assert file.path == str(tmp_path / "data/b/d/e.npy")
+
+
+@given(st.sets(st.lists(st.sampled_from(["a", "b", "[c]"]), min_size=1, max_size=4).map("/".join), min_size=1))
+def test_two_asterisks_find_what_glob_finds_where_there_are_no_links(folder, names):
+    home = folder / str(next(numbers))
+    numbered_files(home, [f"{name}/x.npy" for name in names])
+    for pattern in ("**/*.npy", "a/**/*.npy", "**/b/*.npy", "**/a/**/x.npy", "*/**/x.npy", "**/**/x.npy"):
+        given = os.path.join(glob.escape(str(home)), pattern)
+        expected = sorted(set(glob.glob(given, recursive=True)))
+        if expected:
+            assert [file.path for file in survey(given).files] == expected
+        else:
+            with pytest.raises(StorageError, match="no file matches"):
+                survey(given)
 
 
 def wrong_width(folder):

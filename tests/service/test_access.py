@@ -75,6 +75,8 @@ def test_without_a_token_only_the_names_of_this_machine_count(service, index):
     for host, status in (
         ("localhost:99", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example", 421), ("", 421),
         ("localhost.evil.example", 421), ("127.0.0.1.evil.example:80", 421), ("[evil", 421),
+        ("[::1]evil", 421), ("[::1]:80evil", 421), ("[::1", 421), ("::1]", 421), ("localhost:evil", 421),
+        ("localhost:80:80", 421), ("[localhost]", 421), ("[::1%evil]", 421), ("[::1]", 200), ("LOCALHOST", 200),
     ):  # fmt: skip
         assert service.ask("GET", "/v1/indexes", headers={"Host": host})[0] == status, host
     with serving({"points": index}, access=Access(hosts=("inside.example",))) as address:

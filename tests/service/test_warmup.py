@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,11 @@ from autojacobin import LSH, BinaryAutoencoder, Index
 from autojacobin.cli import app
 from autojacobin.errors import StorageError
 from autojacobin.search.kernels.selection import select_smallest
-from autojacobin.service import served
+from autojacobin.service import Client, ServiceError, served, serving
+from autojacobin.service.app import WATCHER
 from autojacobin.service.served import ServedIndex, compile_kernels, kind_of
+from tests.service.service_process import asked
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -73,6 +77,35 @@ def test_an_index_of_a_known_kind_is_only_read(points, cold):
     first.asked = []
     ServedIndex("points", first).warm()
     assert max(first.asked) == 1024
+
+
+def test_a_service_that_is_written_to_while_it_warms_up_becomes_ready(points, cold, monkeypatch, caplog):
+    index = Index(LSH(16, random_state=0).fit(points))
+    index.add(points[:300])
+    search, n_writes = Index.search, 0
+
+    def search_beside_a_writer(self, *arguments, **options):
+        nonlocal n_writes
+        if threading.current_thread().name == WATCHER:
+            found = search(self, *arguments, **options)
+            n_writes += 1
+            index.remove([id for id in found[1][0, :1].tolist() if id in index])  # what is about to be read
+            index.add(points[:3])
+            return found
+        return search(self, *arguments, **options)
+
+    monkeypatch.setattr(Index, "search", search_beside_a_writer)
+    with serving({"points": index}, poll_seconds=0.01) as address, Client(address) as client:
+        until(lambda: caplog.records or is_ready(client), "the service is ready, or logs why not")
+        assert not caplog.records
+    assert n_writes > 10
+
+
+def is_ready(client):
+    try:
+        return asked(client, "/readyz")
+    except ServiceError:
+        return None
 
 
 def test_every_distance_of_the_hasher_is_warmed_up_and_no_other(points, cold, monkeypatch):

@@ -2,6 +2,7 @@
 
     ‖J − TT'‖² = ‖J‖² − 2 tr(J TT') + r
 
+:func:`plain_jacobian` is the term as the paper prints it, to read first; the tests compare all others with it.
 :func:`squared_norm` computes the first part and :func:`trace` the second. :class:`TraceAlongLine` computes the second
 part faster where the weights move along a line, as they do in a step of training. ``docs/method.md`` derives the
 formulas; ``docs/training.md`` says how the work is divided so that it fits the cache.
@@ -44,6 +45,17 @@ class JacobianPart:
     W1: Any = None
     W2: Any = None
     slope: float = 0.0
+
+
+def plain_jacobian(network: Network, X: Any, bases: Any) -> float:
+    """Σᵢ ‖Jᵢ − TᵢTᵢ'‖² with D×D matrices; the rows of ``bases[i]`` are the columns of the paper's Tᵢ."""
+    value = 0.0
+    for x, T in zip(X, bases, strict=True):
+        y = np.tanh(network.W1 @ x + network.b1)
+        z = np.tanh(network.W2 @ y + network.b2)
+        J = network.W1.T @ (network.W2.T * np.outer(1 - y**2, 1 - z**2))
+        value += ((J - T.T @ T) ** 2).sum()
+    return value
 
 
 def jacobian(

@@ -74,11 +74,11 @@ class Objective:
 
 
 class Descent:
-    """The cost of a batch along W(t) = W − t ∇C, the line on which Algorithm 1 searches for a step length.
+    """The cost of a batch along θ − t G, the line on which Algorithm 1 searches for a step length λ.
 
-    The products with the tangent spaces are computed once for all t (:class:`TraceAlongLine`). ``values`` are the
-    weighted terms at t = 0, ``slope`` is the derivative of their sum there, −‖∇C‖², and ``direction`` is −∇C as a
-    vector.
+    The products with the tangent spaces are computed once for all t (:class:`TraceAlongLine`). ``gradient`` is G, the
+    gradient of the cost at θ, as a vector. ``values`` are the weighted terms there, and ``slope`` is the derivative of
+    their sum with respect to t, −‖G‖².
     """
 
     def __init__(self, objective: Objective, network: Network, batch: Batch, buffer: LineBuffer) -> None:
@@ -86,17 +86,16 @@ class Descent:
         tangents = batch.tangents if objective.jacobian_weight else None
         self._line = None if tangents is None else TraceAlongLine(network, tangents, buffer)
         self.values, gradient, _ = objective._evaluate(network, batch, self._line)
-        self.direction = -gradient.to_vector()
-        self.slope = -float(self.direction @ self.direction)
+        self.gradient = gradient.to_vector()
+        self.slope = -float(self.gradient @ self.gradient)
         if self._line is not None:
-            self._line.set_direction(network.with_vector(self.direction))
+            self._line.set_direction(network.with_vector(-self.gradient))
 
-    def __call__(self, t: float) -> tuple[Network, dict[str, float], float]:
-        """Network at ``t``, weighted value of every term, and the derivative of their sum with respect to t."""
-        theta = self._network.to_vector()
-        moved = self._network.with_vector(theta + theta.dtype.type(t) * self.direction)
+    def __call__(self, t: float) -> tuple[dict[str, float], float]:
+        """Weighted value of every term at θ − t G, and the derivative of their sum with respect to t."""
+        moved = self._network.with_vector(self._network.to_vector() - t * self.gradient)
         values, gradient, slope = self._objective._evaluate(moved, self._batch, self._line, t)
-        return moved, values, slope + float(gradient.to_vector() @ self.direction)
+        return values, slope - float(gradient.to_vector() @ self.gradient)
 
 
 def reconstruction(state: Activations, targets: Any, weight: float, partials: Partials) -> float:

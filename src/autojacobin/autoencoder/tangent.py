@@ -16,7 +16,7 @@ import numpy as np
 from autojacobin.autoencoder.eigenvectors import block_size, leading_eigenvectors, leading_eigh
 from autojacobin.core.arrays import free_gpu_memory, namespace
 from autojacobin.core.linear_algebra import centre, principal_frame
-from autojacobin.core.parallel import Progress, map_points, slices
+from autojacobin.core.parallel import Progress, map_points, scipy_linalg, slices
 
 _POINTS_PER_TASK = 32
 _NUMBERS_IN_CACHE = 2**18
@@ -167,6 +167,8 @@ class TangentsOnDemand:
         if not len(rows):
             return
         xp = namespace(self._X)
+        if xp is np:
+            scipy_linalg()  # its BLAS library must be there, and limited, before the workers begin
         n_neighbors, max_rank, energy = self._settings
         n_before, n = int((spaces.ranks >= 0).sum()), len(spaces)
 

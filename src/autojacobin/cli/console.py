@@ -21,12 +21,19 @@ from rich.table import Table
 from autojacobin.core.addresses import redacted_message
 from autojacobin.core.parallel import Progress
 from autojacobin.core.progress import from_time_to_time, on_compilation
-from autojacobin.errors import AutoJacobinError
+from autojacobin.core.signals import stopping_signals
+from autojacobin.errors import AutoJacobinError, StorageError
 
 _WIDTH_OF_FILES = 120  # of tables in a file or a pipe
 
 
 output = SimpleNamespace(quiet=False, as_json=False, debug=False)  # what the options of the program ask for
+
+
+def check_standard_output() -> None:
+    """Raise a StorageError if the standard output, where a result should go, is closed."""
+    if sys.stdout is None:
+        raise StorageError("cannot write -: the standard output is closed; open it, or give a file if there can be one")
 
 
 @contextmanager
@@ -91,6 +98,7 @@ def print_sentence(sentence: str, facts: Mapping[str, Any]) -> None:
 
 def print_facts(facts: Mapping[str, Any]) -> None:
     """Print one name and value per line."""
+    check_standard_output()
     if output.as_json:
         print_json(facts)
         return
@@ -101,6 +109,7 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 def print_json(facts: Any) -> None:
     """Print plain values, also those of NumPy, as JSON."""
+    check_standard_output()
     typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, default=plain, allow_nan=False))
 
 
@@ -114,6 +123,7 @@ def table_of(*titles: str) -> Table:
 
 def print_table(table: Table) -> None:
     """Print a table, as wide as the terminal allows."""
+    check_standard_output()
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH_OF_FILES
@@ -206,10 +216,10 @@ class _Stopped(BaseException):
 
 @contextmanager
 def stoppable(state: str) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the block with a sentence and the usual exit code; ``state`` says what is left."""
+    """Let a signal to stop end the block with a sentence and the usual exit code; ``state`` says what is left."""
     kept = {}
     try:
-        kept = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        kept = {number: signal.signal(number, _stop) for number in stopping_signals()}
         yield
     except (KeyboardInterrupt, _Stopped) as stopped:
         typer.echo(f"autojacobin: stopped; {state}", err=True)

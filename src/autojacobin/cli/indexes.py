@@ -13,9 +13,9 @@ import typer
 from typer import Argument, Option
 
 from autojacobin.cli import opening, options
-from autojacobin.cli.console import print_sentence, progress_bar, wrong
+from autojacobin.cli.console import check_standard_output, print_sentence, progress_bar, wrong
 from autojacobin.cli.outputs import check_new_folder, report_output
-from autojacobin.core.counts import count_of
+from autojacobin.core.counts import count_of, typed_number
 from autojacobin.core.files import whole_folder
 from autojacobin.hashers import load
 from autojacobin.service.responses import as_json_value
@@ -74,7 +74,8 @@ def build(
         raise wrong("VECTORS", "there are none; give files of vectors after the model")
 
     def create(folder: Path, files: list[Any], progress: Any) -> Index:
-        lists = int(partitions) if partitions is not None and partitions.isdecimal() else partitions
+        number = typed_number(partitions or "")
+        lists: Any = partitions if number is None else number
         if has_model:
             hasher = load(Path(vectors[0]))
         else:
@@ -213,9 +214,10 @@ def get(
 
     Example: autojacobin index get my-index 3 14 15
     """
+    check_standard_output()
     with opening.open_index(index) as opened:
         wanted = _ids_in(opened, ids, listed)
-        if columns is None and not opened.info()["columns"]:
+        if columns is None and opened.info()["columns"] == []:  # None if they are damaged
             opened.codes(wanted)  # raises if one is unknown
             rows: list[dict[str, Any]] = [{} for _ in wanted]
         else:

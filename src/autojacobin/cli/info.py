@@ -20,6 +20,7 @@ from autojacobin.cli.models import settable
 from autojacobin.cli.opening import open_index, opened, saved_bits, split_part
 from autojacobin.cli.options import Bits, K
 from autojacobin.codes import Codes
+from autojacobin.core.files import check_not_special
 from autojacobin.core.parallel import usable_cores
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers import LSH, Hasher, load
@@ -49,6 +50,7 @@ def _describe(name: str) -> dict[str, Any]:
     if path.is_dir():
         with open_index(path) as index:
             return {"kind": "index", **index.info(), "trained_as": index.hasher.trained_as}
+    check_not_special(path, "read")
     with open(path, "rb") as file:
         is_model = path.suffix.lower() == ".safetensors" or file.read(10)[8:] == b'{"'  # after the header's length
     return _model(path) if is_model else _vectors(name)
@@ -130,7 +132,7 @@ def bench(
 
     Example: autojacobin bench --points 5000 --queries 20
     """
-    from autojacobin.reproduction.searches import fastest
+    from autojacobin.paper.reproduction.searches import fastest
 
     if k > points:
         raise wrong("-k", f"{k} is more than the {points} points")

@@ -187,7 +187,7 @@ def parse_setting(option: str, setting: str) -> tuple[str, Any]:
         raise wrong(option, f"expected name=value, got {setting!r}")
     if text.lower() in _WORDS:
         return name, _WORDS[text.lower()]
-    for kind in (int, float):
+    for kind in (int, float) if text.isascii() and "_" not in text else ():
         try:
             return name, kind(text)
         except ValueError:

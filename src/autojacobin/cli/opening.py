@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,10 +19,11 @@ import numpy.typing as npt
 
 from autojacobin.cli.console import numbered, report_blocks, wrong
 from autojacobin.codes import Codes
+from autojacobin.core.counts import typed_number
 from autojacobin.core.parallel import Progress
 from autojacobin.core.sampling import sample_of_blocks
 from autojacobin.datasets import Vectors, open_vectors
-from autojacobin.errors import DataError, FormatError, StorageError, import_extra, reason_of
+from autojacobin.errors import DataError, FormatError, StorageError, import_extra, reason_of, shortened
 from autojacobin.hashers import Hasher, OwnCodes
 
 if TYPE_CHECKING:
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
 
 STREAM = "-"
 _PART_MARK = "::"
-_TABLES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
+_TABLES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _TABLES |= {".arrow": "feather", ".feather": "feather"}
+
+_LINES_AT_ONCE = 2**16
 
 Ids = npt.NDArray[np.int64] | list[Any]
 
@@ -52,8 +56,14 @@ def opened(name: str, format: str | None = None) -> Iterator[Vectors]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="autojacobin-"))
             path = os.path.join(folder, "standard-input")
             with open(path, "wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file)
+                shutil.copyfileobj(_standard_input().buffer, file)
         yield stack.enter_context(open_vectors(path, part=part, format=format))
+
+
+def _standard_input() -> Any:
+    if sys.stdin is None:
+        raise StorageError("cannot read -: the standard input is closed; give a file, or pipe something into it")
+    return sys.stdin
 
 
 def check_streams(argument: str, *names: str | None) -> None:
@@ -185,7 +195,9 @@ def as_ids(words: Sequence[str], kind: str | None) -> Ids:
         kind = "integer" if all(re.fullmatch("0|[1-9][0-9]*", word) for word in words) else "string"
     if kind == "string":
         return list(words)
-    read, expected = (uuid.UUID, "UUIDs") if kind == "uuid" else (_whole_number, "whole numbers from 0 to 2^63 - 1")
+    from autojacobin.index.names import as_uuid
+
+    read, expected = (as_uuid, "UUIDs") if kind == "uuid" else (_whole_number, "whole numbers from 0 to 2^63 - 1")
     found: list[Any] = []
     for word in words:
         try:
@@ -196,8 +208,8 @@ def as_ids(words: Sequence[str], kind: str | None) -> Ids:
 
 
 def _whole_number(word: str) -> int:
-    number = int(word)
-    if not 0 <= number < 2**63:
+    number = typed_number(word)
+    if number is None or number >= 2**63:
         raise ValueError
     return number
 
@@ -227,7 +239,7 @@ def _read_ids(path: str, kind: str | None) -> Ids:
             )
         found = found.reshape(-1)
     else:
-        text = sys.stdin.read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
+        text = _standard_input().read() if path == STREAM else Path(path).read_text(encoding="utf-8-sig")
         lines = [line.strip() for line in text.rstrip().split("\n")] if text.strip() else []
         if "" in lines:
             raise DataError(f"the ids in {path} have an empty line, number {lines.index('') + 1}, expected an id each")
@@ -262,6 +274,8 @@ def read_payload(path: Path, n: int) -> Any:
     table = _read_table(path)
     # pandas writes its row numbers as a column of this name, or of none
     table = table.drop_columns([name for name in table.column_names if name == "" or name.startswith("__index_level_")])
+    if not table.num_columns:
+        raise DataError(f"the payload in {path} has no columns; add some, or leave out --payload")
     if table.num_rows != n:
         raise DataError(f"the payload in {path} must have one row for each of the {n} vectors, got {table.num_rows}")
     return table
@@ -273,7 +287,35 @@ def _read_table(path: Path, choose: Callable[[list[str]], list[str] | None] = la
         raise StorageError(f"cannot read {path}: there is no such file; look at the spelling")
     arrow, dataset = (import_extra(name, "payload", "reading a table") for name in ("pyarrow", "pyarrow.dataset"))
     try:
+        if _TABLES[path.suffix.lower()] == "jsonl":
+            return arrow.concat_tables(_json_tables(path), promote_options="permissive")
         table = dataset.dataset(path, format=_TABLES[path.suffix.lower()])
         return table.to_table(choose(table.schema.names))
-    except (OSError, arrow.ArrowException) as error:
+    except (OSError, arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise FormatError(f"{path} cannot be read: {reason_of(error)}; look at its format") from None
+
+
+def _json_tables(path: Path) -> Iterator[Any]:
+    """Tables of the rows of JSON lines. Arrow's own reader crashes, and knows the columns of the first lines alone."""
+    from autojacobin.index.payload import check_depth, table_of_rows
+
+    rows: list[dict[str, Any]] = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                if not isinstance(row, dict):
+                    raise ValueError(f"got {shortened(json.dumps(row), 40)}")
+                check_depth(row.values())
+            except (ValueError, RecursionError) as error:
+                what = (
+                    f"line {number} of {path} is no JSON object of columns: {reason_of(error, 200).partition(';')[0]}"
+                )
+                raise FormatError(f'{what}; write lines such as {{"price": 3, "lang": "de"}}') from None
+            rows.append(row)
+            if len(rows) == _LINES_AT_ONCE:
+                yield table_of_rows(rows)
+                rows = []
+    yield table_of_rows(rows)

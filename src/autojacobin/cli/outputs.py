@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from autojacobin.cli.console import print_sentence, wrong
+from autojacobin.cli.console import check_standard_output, print_sentence, wrong
 from autojacobin.cli.opening import STREAM, split_part
 from autojacobin.cli.options import settings_path, write_settings
 from autojacobin.codes import BitOrder, Codes
-from autojacobin.core.files import atomic_writer
+from autojacobin.core.files import atomic_writer, no_folder
 from autojacobin.datasets import write_vectors
 from autojacobin.errors import StorageError, import_extra
 from autojacobin.service.responses import as_json_value, is_missing
@@ -41,14 +41,15 @@ def check_output(
     of the run are not written beside it.
     """
     if is_stream(output):
+        check_standard_output()
         return
     beside, problem, read = settings_path(output), "", [Path(split_part(given)[0]) for given in inputs]
     if endings is not None and output.suffix.lower() not in tuple(endings):
         problem = f"{output} must end in one of {', '.join(endings)}, which gives its format"
     elif output.is_dir():
         problem = f"{output} is a folder, expected the path of a file"
-    elif not output.parent.is_dir():
-        problem = f"the folder {output.parent} does not exist; make it first"
+    elif missing := no_folder(output.parent):
+        problem = missing
     elif not os.access(output.parent, os.W_OK):
         problem = f"nothing may be written to the folder {output.parent}"
     elif output.exists() and any(path.exists() and output.samefile(path) for path in read):
@@ -67,8 +68,8 @@ def check_new_folder(path: Path) -> None:
     if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         what = "a folder with something in it" if target.is_dir() else "a file"
         raise StorageError(f"cannot make {path}: it is {what}, expected a new path or an empty folder; give another")
-    if not target.parent.is_dir():
-        raise StorageError(f"cannot make {path}: the folder {path.parent} does not exist; make it first")
+    if problem := no_folder(path.parent):
+        raise StorageError(f"cannot make {path}: {problem}")
     if beside.exists():
         raise StorageError(f"{beside}, where the settings of the run go, exists already; give another path")
 

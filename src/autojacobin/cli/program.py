@@ -38,7 +38,7 @@ Outputs are written atomically. A file that exists is replaced only with --overw
 
 Options of the program, such as --json, may also stand after the command.
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 130 and 143 stopped by a signal.
+Exit codes: 0 done, 1 failed, 2 wrong use, 129, 130 and 143 stopped by a signal.
 The --help of every command shows an example.
 """
 _LEARN, _SEARCH, _MEASURE, _SERVE = "Learn and encode", "Index and search", "Measure and look", "Serve and export"

@@ -18,12 +18,13 @@ from rich.console import Console
 from typer import Option
 
 from autojacobin.cli.console import kept_in, output, print_table, progress_bar, stoppable, table_of
-from autojacobin.cli.options import DataFolder, SetName, write_settings
+from autojacobin.cli.options import DataFolder, SetName, split_columns, write_settings
 from autojacobin.datasets import load_set
 from autojacobin.errors import StorageError
+from autojacobin.hashers import find_command
 
 if TYPE_CHECKING:
-    from autojacobin.reproduction import Reproduction, Table
+    from autojacobin.paper.reproduction import Reproduction, Table
 
 # m-Recall of all methods and by several distances, recall curves, and retrieved patches.
 _SHOWN = ("quality", "distances", "fig9", "fig5")
@@ -59,9 +60,9 @@ def demo(
     from autojacobin.core.compilation import compile_meanwhile, is_cached
     from autojacobin.hashers.autoencoders import tabu_kernels
     from autojacobin.index.index import Index
-    from autojacobin.reproduction import Settings, reproduce
-    from autojacobin.reproduction.searches import search_table
-    from autojacobin.reproduction.trials import AUTOENCODER, NEIGHBOUR, SHOWN, every_method
+    from autojacobin.paper.reproduction import Settings, reproduce
+    from autojacobin.paper.reproduction.searches import search_table
+    from autojacobin.paper.reproduction.trials import AUTOENCODER, NEIGHBOUR, SHOWN, every_method
 
     started = time.perf_counter()
     typer.echo(f"1. The set {name}")
@@ -125,25 +126,39 @@ def reproduce(
     quick: Annotated[bool, Option("--quick", help="Fewer points, lengths and seeds.")] = False,
     seeds: Annotated[int | None, Option(min=1, help="Seeds to average over; 3 by default.")] = None,
     bits: Annotated[list[int] | None, Option(metavar="N", help="Length of the codes.")] = None,
+    k: Annotated[list[int] | None, Option("--k", "-k", min=1, metavar="N", help="True neighbours of a query.")] = None,
+    methods: Annotated[str | None, Option(metavar="NAMES", help="Methods to compare, such as itq,lsh.")] = None,
+    alpha: Annotated[list[float] | None, Option(min=0, metavar="A", help="Weight α in figure 7.")] = None,
     depth: Annotated[int | None, Option(min=1, help="Points retrieved, K.")] = None,
     train: Annotated[int | None, Option(min=2, help="Most training points; 10,000 by default.")] = None,
 ) -> None:
     """Make the paper's tables and figures for a data set, and write a report.
 
-    The outcomes are kept in the folder, so that an interrupted run continues where it stopped.
+    The outcomes are kept in the folder, so that the same command continues a run where it stopped, and a run with other
+    methods, seeds, lengths or k computes only what is new. What needs other methods than the given ones is left out.
 
     Example: autojacobin reproduce --quick --only table2,fig6 --out first-look
     """
-    from autojacobin.reproduction import Settings
-    from autojacobin.reproduction import reproduce as run
+    from autojacobin.paper.reproduction import Settings
+    from autojacobin.paper.reproduction import reproduce as run
 
     chosen = load_set(name, data)
-    settings = Settings.for_set(chosen, quick=quick, seeds=seeds, bits=bits or None, depth=depth, training_points=train)
+    names = split_columns(methods) or ()
+    settings = Settings.for_set(
+        chosen, quick=quick, seeds=seeds, bits=bits or None, ks=k or None, alphas=alpha or None, depth=depth,
+        training_points=train, methods=[find_command(name).name for name in names],
+    )  # fmt: skip
     folder = out or Path(f"reproduction-{chosen.name}{'-quick' if quick else ''}")
+    used = {"seeds": settings.seeds, "bits": settings.bits, "depth": settings.depth, "k": settings.ks}
+    used |= {"alpha": settings.alphas, "train": settings.training_points, "out": None}
     with stoppable(kept_in(folder)), progress_bar() as progress:
-        made = run(chosen, folder, settings, only=only, progress=progress)
-        used = {"seeds": settings.seeds, "bits": settings.bits, "depth": settings.depth}
-        write_settings(context, folder, **used, train=settings.training_points, out=None)
+
+        def report(stage: str, done: int, total: int) -> None:
+            if done == 0:  # the run begins; should it be stopped, --config with these settings continues it
+                write_settings(context, folder, **used)
+            progress(stage, done, total)
+
+        made = run(chosen, folder, settings, only=only, progress=report)
     if output.quiet:
         return
     lines = [made.tables["table2"].to_text()] if "table2" in made.tables else []
@@ -154,7 +169,7 @@ def reproduce(
 
 
 def _print_m_recalls(made: Reproduction, depth: int, seeds: int) -> None:
-    from autojacobin.reproduction.trials import AUTOENCODER, every_method
+    from autojacobin.paper.reproduction.trials import AUTOENCODER, every_method
 
     quality, distances = made.tables["quality"], made.tables["distances"]
     trials = json.loads((made.folder / "results.json").read_text(encoding="utf-8"))["trials"]

@@ -17,7 +17,7 @@ from autojacobin.cli import console, opening, options
 from autojacobin.cli.console import numbered, progress_bar, report_blocks, wrong
 from autojacobin.cli.outputs import check_output, report_output, write_neighbours
 from autojacobin.core.arrays import to_host
-from autojacobin.core.counts import count_of
+from autojacobin.core.counts import count_of, typed_number
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets import Vectors
 from autojacobin.errors import DataError
@@ -95,10 +95,10 @@ def search(
         seconds = time.perf_counter() - start
         n = len(opened_index)
     write_neighbours(out, distances, ids, payload)
-    facts = {"out": out, "queries": len(ids), "k": k, "vectors": n, **found, "seconds": round(seconds, 3)}
+    facts = {"out": out, "queries": len(ids), "k": ids.shape[1], "vectors": n, **found, "seconds": round(seconds, 3)}
     asked_for = "the query" if len(ids) == 1 else f"each of {len(ids):,} queries"
     searched = ("those allowed of " if where is not None or among is not None else "") + count_of(n, "vector")
-    sentence = f"Wrote {out}: {count_of(k, 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
+    sentence = f"Wrote {out}: {count_of(ids.shape[1], 'neighbour')} of {asked_for} among {searched} in {seconds:.2f} s."
     report_output(context, out, sentence, facts)
 
 
@@ -272,7 +272,7 @@ def _numbers(
     if not n:
         raise DataError("there are no vectors to search among; add some first")
     ks = sorted(set(counted)) if counted else [number for number in usual if number <= n] or [n]
-    named = [int(number) for name in measures or [] if (number := name.rpartition("@")[2]).isdigit()]
+    named = [typed_number(name.rpartition("@")[2]) or 0 for name in measures or []]
     retrieved = max([min(n, depth(ks[-1])), *named])
     if retrieved > n:
         raise DataError(f"no more than the {n} vectors there are can be retrieved, got {retrieved}; ask for fewer")

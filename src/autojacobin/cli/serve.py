@@ -70,14 +70,16 @@ def serve(
 
     def announce(address: str) -> None:
         typer.echo(f"serving {', '.join(paths)} at {address} (Ctrl-C stops)")
-        sys.stdout.flush()  # another program may be waiting for this line
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()  # another program may be waiting for this line
 
     address: dict[str, Any] = {"host": host, "port": port, "access": access, "limits": limits, "device": device}
-    run(paths, **address, poll_seconds=poll_seconds, pages=explorer_routes, announce=announce)
-    typer.echo("stopped; every request that was accepted has been answered", err=True)
+    answered = run(paths, **address, poll_seconds=poll_seconds, pages=explorer_routes, announce=announce)
+    outcome = "every request that was accepted has been answered" if answered else "requests under way got no answer"
+    typer.echo(f"stopped; {outcome}", err=True)
     if any_unfinished():  # the interpreter would wait for their threads
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
         os._exit(0)
 
 
@@ -120,7 +122,7 @@ def explore(
     from autojacobin.explorer import build_bundle, explorer_settings, export_page, open_run
     from autojacobin.explorer.bundle import kept_models
     from autojacobin.explorer.page import prepare_folder
-    from autojacobin.reproduction.trials import SHOWN
+    from autojacobin.paper.reproduction.trials import SHOWN
 
     options = {"--set": name, "--bits": bits, "--neighbours": neighbours, "--train": train}
     given = [option for option, value in options.items() if value is not None]

@@ -1,6 +1,7 @@
 """Check integers that come from the caller, and write numbers of things."""
 
 import operator
+import re
 from typing import SupportsIndex
 
 import numpy as np
@@ -18,6 +19,11 @@ def as_count(name: str, value: SupportsIndex, most: int | None = None, what: str
     if isinstance(value, bool | np.bool_) or number < least or (most is not None and number > most):
         raise DataError(f"{name} must be an integer {limits}, got {value!r}")
     return number
+
+
+def typed_number(text: str) -> int | None:
+    """Read a whole number in ASCII digits; None for all else, even if ``int`` takes it, such as 1_000, ９ and ٣."""
+    return int(text) if re.fullmatch("[0-9]{1,4000}", text) else None
 
 
 def count_of(n: int, one: str, many: str = "") -> str:

@@ -2,15 +2,18 @@
 
 import errno
 import os
+import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
-from autojacobin.errors import AutoJacobinError, StorageError
+from autojacobin.core.addresses import redacted_address
+from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 
 try:
     import fcntl
@@ -22,13 +25,48 @@ T = TypeVar("T")
 HAS_FOLDER_DESCRIPTORS = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")  # everywhere but on Windows
 F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _MOST_TRIES, _PAUSE = 100, 0.02
+_ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def as_path(path: Any) -> Path:
+    """Convert what the caller passed to a path on this machine."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise DataTypeError(f"a path must be text, such as 'base.npy', or a path object, got {path!r:.60}") from None
+    if not text or "\0" in text:
+        raise DataError(f"a path must be text without NUL characters, and not empty, got {text!r:.60}; give another")
+    if _ADDRESS.match(text) and not os.path.exists(text):
+        raise DataError(
+            f"a path on this machine is expected, got the address {redacted_address(text)}; fetch the file first, or "
+            "read it with autojacobin.jobs"
+        )
+    return Path(text)
+
+
+def check_not_special(path: Path, doing: str, expected: str = "a file") -> None:
+    """Raise an error if a folder, pipe or device is at a path: a pipe may keep a reader waiting without end."""
+    if os.path.exists(path) and not stat.S_ISREG(mode := os.stat(path).st_mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise StorageError(f"cannot {doing} {path}: it is {what}, expected {expected}; give the path of a file")
+
+
+def no_folder(folder: Path) -> str:
+    """Why there is no folder at a path, and what to do; empty if there is one."""
+    if os.path.isdir(folder):
+        return ""
+    above = next((one for one in (folder, *folder.parents) if os.path.exists(one)), folder)
+    if os.path.exists(above) and not os.path.isdir(above):
+        return f"{above} is a file, expected a folder; give another path"
+    return f"the folder {folder} does not exist; make it first"
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool = True) -> None:
     """Replace the file at ``path`` in one step; without ``overwrite``, one that exists is a StorageError."""
-    if not overwrite and os.path.lexists(path):
-        raise StorageError(f"{os.fspath(path)} exists already; pass overwrite=True to replace it, or give another path")
-    with atomic_writer(path) as stream:
+    target = as_path(path)
+    if not overwrite and os.path.lexists(target):
+        raise StorageError(f"{target} exists already; pass overwrite=True to replace it, or give another path")
+    with atomic_writer(target) as stream:
         stream.write(content)
 
 
@@ -39,9 +77,9 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     The bytes go to a temporary file in the same folder (the stream's ``name``), reach the disk, and are then renamed
     over the target. The folder is synced too, or the rename itself could be lost.
     """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist; make it first")
+    target = as_path(path)
+    if problem := no_folder(target.parent):
+        raise FileNotFoundError(f"cannot write {target}: {problem}")
     # not mkstemp, whose files only their owner may read
     temporary = os.fspath(target.parent / f".{secrets.token_hex(8)}.part")
     try:

@@ -17,6 +17,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from autojacobin.core.arrays import namespace
+from autojacobin.core.counts import typed_number
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]  # called as progress(stage, done, total)
@@ -75,7 +76,7 @@ def usable_cores() -> int:
     except AttributeError:  # not on macOS and Windows
         available = os.cpu_count() or 1
     granted = os.environ.get("OMP_NUM_THREADS", "")
-    return min(available, int(granted)) if granted.isdigit() and int(granted) > 0 else available
+    return min(available, typed_number(granted) or available)
 
 
 @cache
@@ -89,8 +90,8 @@ def _renew_after_fork() -> None:
     global _blas_lock
     _blas_lock = threading.Lock()
     _pool.cache_clear()
-    while _limits:
-        _limits.pop().restore_original_limits()
+    if _limits:
+        _restore_limits()
 
 
 if hasattr(os, "register_at_fork"):
@@ -108,26 +109,46 @@ def one_blas_thread() -> Iterator[None]:
     with _blas_lock:
         first = not _limits
         if first:
-            _limits.append(_controller().limit(limits=1, user_api="blas"))
+            _set_limit()
     try:
         yield
     finally:
         if first:
             with _blas_lock:
-                while _limits:
-                    _limits.pop().restore_original_limits()
+                _restore_limits()
 
 
 @cache
 def scipy_linalg() -> Any:
-    """Load SciPy's linear algebra. It has a BLAS library of its own, to which a limit that is set applies as well."""
+    """Load SciPy's linear algebra. It has a BLAS library of its own, to which a limit that is set applies as well.
+
+    To be called before work is given to other threads: loading takes time, and changes the limits of all.
+    """
     import scipy.linalg
 
     with _blas_lock:
         _controller.cache_clear()  # which does not know this library
         if _limits:
-            _limits.append(_controller().limit(limits=1, user_api="blas"))
+            _set_limit()
     return scipy.linalg
+
+
+def _set_limit() -> None:
+    _let_this_thread_set_limits()
+    _limits.append(_controller().limit(limits=1, user_api="blas"))
+
+
+def _restore_limits() -> None:
+    _let_this_thread_set_limits()
+    while _limits:
+        _limits.pop().restore_original_limits()
+    _let_this_thread_set_limits()  # and then any other, which the caller may have
+
+
+def _let_this_thread_set_limits() -> None:
+    """Make threadpoolctl obey this thread: from 3.8 on, it ignores all but the first thread that has set a limit."""
+    for library in _controller().lib_controllers:
+        getattr(library, "clear_controlling_thread", lambda **_: None)(force=True)
 
 
 @cache

@@ -74,7 +74,7 @@ def printed_progress(work: str, *, verbose: bool) -> Iterator[Progress]:
     In a terminal it is one line, which is rewritten. Elsewhere a line is printed at the beginning, then every 30
     seconds, and at the end; a stage without a total is printed at once.
     """
-    if not verbose:
+    if not verbose or sys.stderr is None:
         yield lambda *_: None
         return
     start, news, terminal = time.perf_counter(), "", sys.stderr.isatty()

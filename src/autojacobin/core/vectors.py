@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from autojacobin.core.arrays import adopt, device_of, namespace
+from autojacobin.core.counts import count_of
 from autojacobin.errors import DataError, DataTypeError, shortened
 
 LARGEST = 1e15
@@ -109,6 +110,22 @@ def _converted(array: Any) -> Any:
         return xp.ascontiguousarray(array, dtype=xp.float64 if wide else xp.float32)
 
 
+def uneven_rows(rows: Any) -> str:
+    """Say how the lengths of rows differ; nothing if they are the same."""
+    sizes = [count_of(len(row), "number") if hasattr(row, "__len__") else type(row).__name__ for row in rows]
+    other = next((row for row, size in enumerate(sizes) if size != sizes[0]), None)
+    return (
+        "" if other is None else f"rows of different lengths, got {sizes[0]} in row 0 and {sizes[other]} in row {other}"
+    )
+
+
+def why_no_array(X: Any, error: Exception) -> str:
+    """Say why NumPy made no array of something; of lists, which of them are uneven."""
+    if isinstance(X, list | tuple):
+        return f"holds {uneven_rows(X) or 'rows whose values have different lengths'}"
+    return f"cannot be read as an array: {error}"
+
+
 def _as_numpy(X: Any, name: str, argument: str) -> Any:
     advice = f"{name} takes a matrix of numbers with one vector per row"
     if isinstance(X, np.ma.MaskedArray) and np.any(X.mask):
@@ -116,16 +133,23 @@ def _as_numpy(X: Any, name: str, argument: str) -> Any:
             f"the argument {argument} is an array with {int(np.sum(X.mask))} masked values, which have no number; "
             f"pass {argument}.filled(value), or leave out these rows"
         )
+    if isinstance(X, Iterator):
+        raise DataTypeError(f"the argument {argument} is an iterator; {advice}; pass np.stack(list({argument}))")
     try:
         array = np.asarray(X)
     except (ValueError, TypeError) as error:
-        raise DataTypeError(f"the argument {argument} cannot be read as an array: {error}; {advice}") from error
+        raise DataTypeError(f"the argument {argument} {why_no_array(X, error)}; {advice}") from error
     if array.dtype.kind == "O" and array.ndim == 1 and len(array) and np.ndim(array[0]) == 1:
+        if uneven := uneven_rows(array):
+            raise DataTypeError(f"the argument {argument} holds {uneven}; {advice}")
         raise DataTypeError(
             f"the argument {argument} is a column of {len(array)} arrays, where a matrix is expected; "
             f"pass np.stack({argument})"
         )
     if array.dtype.kind == "O" and array.ndim:
+        lists = next((value for value in array.flat if isinstance(value, list | tuple | np.ndarray)), None)
+        if lists is not None:
+            raise DataTypeError(f"the argument {argument} holds lists where numbers are expected; {advice}")
         try:
             array = array.astype(np.float64)
         except (ValueError, TypeError) as error:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 from autojacobin.core.addresses import redacted_address, redacted_message
-from autojacobin.core.files import clear_os_errors, os_reason, whole_folder
+from autojacobin.core.files import as_path, clear_os_errors, os_reason, whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.local import VectorSet, open_local
 from autojacobin.datasets.prepared import cache_path
@@ -45,7 +45,7 @@ def load_set(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
     >>> load_set("digits").base.shape
     (1497, 64)
     """
-    text = os.fsdecode(name)
+    text = str(as_path(name)) if not isinstance(name, str) else name
     if isinstance(name, str) and name in CATALOGUE:
         entry = CATALOGUE[name]
         files = _found(entry, folder)
@@ -94,7 +94,7 @@ def is_here(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """Give the folder that sets are kept in: ``folder``, or ``$AUTOJACOBIN_DATA``, or ``sets`` in the cache."""
-    chosen = os.fsdecode(folder) if folder is not None else os.environ.get("AUTOJACOBIN_DATA", "")
+    chosen = as_path(folder) if folder is not None else os.environ.get("AUTOJACOBIN_DATA", "")
     return Path(chosen).expanduser() if chosen else cache_path() / "sets"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.counts import as_count
-from autojacobin.core.files import whole_folder
+from autojacobin.core.files import as_path, whole_folder
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets.descriptors import (
     PATCH_SIZES,
@@ -27,7 +27,6 @@ from autojacobin.datasets.descriptors import (
     read_picture,
     sift,
 )
-from autojacobin.datasets.formats.source import as_path
 from autojacobin.datasets.prepared import growing_arrays, open_prepared
 from autojacobin.errors import DataError, StorageError, import_extra
 

@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from autojacobin.core.files import atomic_writer, clear_os_errors
+from autojacobin.core.files import as_path, atomic_writer, check_not_special, clear_os_errors
 from autojacobin.datasets.formats import containers, flat, text
 from autojacobin.datasets.formats.flat import ReadLayout
 from autojacobin.datasets.formats.matrices import Matrix, Vectors, outgoing
-from autojacobin.datasets.formats.source import Source, as_path, check_not_special, open_source, unpacked
+from autojacobin.datasets.formats.source import Source, open_source, unpacked
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"
@@ -164,7 +164,7 @@ def write_vectors(
     if chosen is None:
         raise DataError(f"the format of {target} is not known, {_EXPECTED}")
     with clear_os_errors(f"write {target}", "nothing was changed; fix the cause, and try again"):
-        check_not_special(target)
+        check_not_special(target, "write", "a file or nothing")  # a rename would replace it by a plain file
         if packed:
             raise DataError(f"files are written unpacked, got {target}; leave .gz out, and run gzip on the file")
         if chosen.default_part:

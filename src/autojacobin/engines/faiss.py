@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from autojacobin.codes import BitOrder, Codes
 from autojacobin.core.arrays import to_host
-from autojacobin.core.files import atomic_writer
+from autojacobin.core.files import as_path, atomic_writer
 from autojacobin.core.parallel import Progress
-from autojacobin.datasets.formats.source import as_path, clear_read_errors
+from autojacobin.datasets.formats.source import clear_read_errors
 from autojacobin.engines.contract import Engine, Floats, Hits, Ids
 from autojacobin.errors import DataError, DataTypeError, FormatError, StorageError, import_extra, reason_of
 from autojacobin.hashers import Hasher, LinearHasher, check_fitted

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, SupportsIndex
 import numpy as np
 
 from autojacobin.codes import BitOrder, Codes
-from autojacobin.datasets.formats.source import as_path
+from autojacobin.core.files import as_path
 from autojacobin.engines.contract import Engine, Floats, Hits, IdKind, Ids, check_name
 from autojacobin.errors import import_extra
 

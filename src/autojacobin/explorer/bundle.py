@@ -16,16 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin import __version__
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import Progress
 from autojacobin.datasets import VectorSet, load_set
 from autojacobin.datasets.pictures import read_photograph
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.evaluation import ground_truth
 from autojacobin.explorer.retrieved import Retrieved, Sprite, make_photograph, make_sprite, retrieve, short
-from autojacobin.figures.drawings import train_toy
-from autojacobin.figures.style import legend_order, style_of
 from autojacobin.hashers import Hasher, find_command, load
-from autojacobin.reproduction.trials import CHOSEN, SHOWN, Settings, cut, make_hasher
+from autojacobin.paper.figures.drawings import train_toy
+from autojacobin.paper.figures.style import legend_order, style_of
+from autojacobin.paper.reproduction.trials import CHOSEN, SHOWN, Settings, cut, make_hasher
 from autojacobin.search import rerank
 from autojacobin.search.arguments import as_count
 from autojacobin.search.distances import DISTANCES
@@ -247,7 +248,7 @@ def open_run(folder: str | os.PathLike[str], data: str | os.PathLike[str] | None
     data : path, optional
         The folder of data sets, as for :func:`autojacobin.datasets.load_set`.
     """
-    path = Path(folder) / "results.json"
+    path = as_path(folder) / "results.json"
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         name, source = str(record["set"]["name"]), str(record["set"]["source"])

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autojacobin.core.files import clear_os_errors, write_atomically
+from autojacobin.core.files import as_path, clear_os_errors, write_atomically
 from autojacobin.errors import DataError, StorageError, import_extra
 from autojacobin.explorer.bundle import Bundle
 from autojacobin.index.names import from_names
@@ -66,7 +66,7 @@ def export_page(bundle: Bundle, folder: str | os.PathLike[str]) -> Path:
 
 def prepare_folder(folder: str | os.PathLike[str]) -> Path:
     """Make the folder, or refuse one that holds anything but a page; call this before a long computation."""
-    target = Path(folder)
+    target = as_path(folder)
     with _writing(target):
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=target):

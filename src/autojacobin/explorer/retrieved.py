@@ -95,7 +95,7 @@ class Sprite:
 
 def make_sprite(patches: Any) -> Sprite:
     """Lay pictures out in one, each with its brightness stretched from black to white, as in the paper's figures."""
-    from autojacobin.reproduction.paper import stretched
+    from autojacobin.paper.reproduction.measured import stretched
 
     tiles = np.stack([_shrunk(tile, _LARGEST_SIDE) for tile in stretched(patches)])
     n, height, width = tiles.shape[:3]

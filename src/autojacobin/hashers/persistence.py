@@ -33,7 +33,7 @@ _KINDS = {"F32": ("f", "<f4"), "F64": ("f", "<f8"), "I32": ("i", "<i4"), "I64": 
 _IF_DAMAGED = "restore it from a copy, or fit and save the model again"
 _IF_FOREIGN = "look at the order of the arguments, or restore it from a copy if it was a model"
 _LONGEST_NAME = 100
-_LARGEST_LEARNED = 1e18  # somewhat more than the largest number in vectors; float32 holds its square
+_LARGEST_LEARNED = 1e18  # no vector is longer: LARGEST times the root of the most features; float32 holds its square
 _OF_WRAPPED = "hasher_."  # begins the names of the arrays of a hasher that another one wraps
 _deserialize: Any = safetensors.deserialize  # has no types
 _CLASSES: dict[str, Any] = {}
@@ -262,13 +262,22 @@ def _attach(model: Any, entries: dict[str, Any]) -> None:
                 setattr(model, name, table)
         elif name in entries:
             array = _array(name, entries.pop(name), tensor.kind, tensor.shape, sizes)
-            if tensor.kind == "f" and not np.abs(array).max() <= _LARGEST_LEARNED**tensor.power:
+            if tensor.kind == "f" and not _largest(array, tensor) <= _LARGEST_LEARNED**tensor.power:
                 raise ValueError(f"NaN, infinity or absurdly large numbers in array {name}")
             setattr(model, name, array if tensor.shape else array.item())
         elif not tensor.optional:
             raise ValueError(f"no array {name}")
     if entries:
         raise ValueError(f"an unexpected array {min(entries)!r}")
+
+
+def _largest(array: Any, tensor: Tensor) -> float:
+    """The largest number of an array, or the largest length where its rows are vectors, whose squares are summed up."""
+    with np.errstate(over="ignore"):
+        if tensor.shape[-1:] != ("n_features",):
+            return float(np.abs(array).max())
+        rows = array.reshape(-1, array.shape[-1])
+        return float(np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64).max()))
 
 
 def _array(name: str, entry: dict[str, Any], kinds: str, shape: tuple[str, ...], sizes: dict[str, int]) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from autojacobin.core.files import clear_os_errors
+from autojacobin.core.files import as_path, check_not_special, clear_os_errors
 from autojacobin.errors import DataError
 from autojacobin.hashers.autoencoders.autobin import AutoBin, CAutoBin, DAutoBin
 from autojacobin.hashers.autoencoders.autojacobin import PUBLISHED_PARAMETERS, AutoJacoBin
@@ -196,5 +196,7 @@ def load(path: str | os.PathLike[str]) -> Hasher:
     plain arrays. The hasher computes on the CPU until ``set_params(device="cuda")`` says otherwise. A file that is
     damaged or foreign, or has another format, is a FormatError, and one that cannot be read is a StorageError.
     """
-    with clear_os_errors(f"read the model {os.fspath(path)}", "give the path of a model that was saved"):
+    path = as_path(path)
+    with clear_os_errors(f"read the model {path}", "give the path of a model that was saved"):
+        check_not_special(path, "read the model")
         return read_model(path)

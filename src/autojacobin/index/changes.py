@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from autojacobin.codes import Codes
 from autojacobin.core.arrays import to_host
 from autojacobin.core.parallel import Progress, map_points
 from autojacobin.core.vectors import as_matrix
-from autojacobin.errors import DataError, FormatError, StorageError
+from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError
 from autojacobin.hashers import Hasher, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, for_index
 from autojacobin.hashers.learning import non_empty
@@ -30,7 +31,7 @@ from autojacobin.index.learning import is_outdated, learn_again
 from autojacobin.index.manifest import MANIFEST_NAME, ArrayFile, Manifest, SegmentRecord, damaged, new_name
 from autojacobin.index.metric import EUCLIDEAN, Metric
 from autojacobin.index.names import LARGEST_ID
-from autojacobin.index.payload import matching, widened, write_payload
+from autojacobin.index.payload import matching, schema_as_text, widened, write_payload
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment, check_ids, most_rows, open_segment, write_segments
 from autojacobin.index.state import NewIds, Segments, State, in_id_order, wrong_length
 
@@ -52,13 +53,18 @@ def add_parts(state: State, folder: Folder | None, parts: Iterator[Part], new_id
     return replace(state, segments=kept + new, next_id=next_id, n_changed=n_changed, id_kind=new_ids.kind)
 
 
-def remove_ids(state: State, folder: Folder | None, wanted: Any) -> State:
-    """Mark the vectors with these ids as dead; all of them must be in the state."""
-    ids = np.unique(state.numbers(wanted, "removed"))
+def remove_ids(state: State, folder: Folder | None, wanted: Any, *, missing_ok: bool = False) -> State:
+    """Mark the vectors with these ids as dead; all of them must be in the state, unless ``missing_ok``."""
+    ids = np.unique(state.as_ids(wanted).found(state) if missing_ok else state.numbers(wanted, "removed"))
+    ids = ids[ids >= 0]
     if not len(ids):
         return state
     kept = _without(state.segments, [segment.find(ids) for segment in state.segments], folder)
-    return replace(state, segments=kept, n_changed=state.n_changed + len(ids))
+    columns = state.columns
+    if not kept:
+        with suppress(AutoJacobinError):  # of damaged columns, which may be removed
+            columns = None if state.schema is None else schema_as_text(state.schema)
+    return replace(state, segments=kept, n_changed=state.n_changed + len(ids), columns=columns)
 
 
 def stored_parts(state: State, numbers: Ids, names: Sequence[bytes] | None, payload: Any) -> Iterator[Part]:
@@ -243,7 +249,7 @@ def read_state(folder: Folder, manifest: Manifest, *, check: bool = True) -> Sta
     return State(
         read_hasher(folder, manifest), manifest.keep_vectors, read_segments(folder, manifest, check=check),
         manifest.next_id, manifest, manifest.partitions, manifest.id_kind, manifest.metric,
-        _read_knowledge(folder, manifest), manifest.n_changed,
+        _read_knowledge(folder, manifest), manifest.n_changed, manifest.columns,
     )  # fmt: skip
 
 
@@ -301,7 +307,7 @@ def _manifest(state: State, generation: int, hasher: ArrayFile, knowledge: Array
     return Manifest(
         generation, int(state.hasher.n_bits), int(state.hasher.n_features_in_), state.keep_vectors, state.next_id,
         hasher, tuple(segment.record for segment in state.segments), state.partitions, state.id_kind, state.metric,
-        knowledge, state.n_changed,
+        knowledge, state.n_changed, state.columns,
     )  # fmt: skip
 
 

@@ -42,7 +42,8 @@ class Folder:
     _descriptor: int | None = None  # of the folder, if it is held
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(os.path.abspath(path))  # the folder stays the same when the process changes its own
+        # absolute, so that the folder stays the same when the process changes its own
+        self.path = Path(os.path.abspath(files.as_path(path)))
         self.lock = WriterLock(self.path)
         self.settled = True
 
@@ -291,9 +292,8 @@ class Folder:
         """Make the folder if there is none, and take its lock, which the caller releases in any case."""
         with clear_os_errors(self.path, "write to"):
             self._check_no_file()
-            if not self.path.parent.is_dir():
-                missing = f"the folder {self.path.parent} does not exist"
-                raise StorageError(f"cannot make the index {self.path}: {missing}; make it first")
+            if problem := files.no_folder(self.path.parent):
+                raise StorageError(f"cannot make the index {self.path}: {problem}")
             if not self.path.is_dir():
                 self.path.mkdir()
             with suppress(PermissionError):  # the parent of a folder that was there need not be readable

@@ -36,7 +36,7 @@ from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
 from autojacobin.index.learning import is_outdated, learn
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import Metric
-from autojacobin.index.payload import as_payload, from_frame, matching, neighbours_frame, replaced
+from autojacobin.index.payload import as_payload, empty_like, from_frame, matching, neighbours_frame, replaced
 from autojacobin.index.plan import Plan, checked_queries, make_plan, packed
 from autojacobin.index.segment import Part
 from autojacobin.index.state import NewIds, State, codes_at, drawn, fetch, in_id_order, live_ids, payload_of
@@ -223,6 +223,9 @@ class Index:
             home.check_new("open it with Index.open")
         vectors, ids, payload = from_frame(vectors, ids, payload)
         chosen = NewIds.read(ids)
+        if isinstance(vectors, Iterator):
+            wrong = "from_vectors reads the vectors several times, got an iterator"
+            raise DataTypeError(f"{wrong}; pass a matrix, or add blocks to an index of a fitted hasher")
         chosen.check_number(len(vectors))
         if payload is not None:
             as_payload(payload, len(vectors))
@@ -317,6 +320,8 @@ class Index:
 
     def _columns(self, state: State, numbers: npt.NDArray[np.int64], columns: Sequence[str] | None) -> Any:
         table = payload_of(state.segments, numbers)
+        if table is None and state.schema is not None:  # all that had columns were removed
+            table = empty_like(state.schema, len(numbers))
         if table is None:
             raise DataError("this index has no payload; give one with index.add(…, payload=…) or --payload")
         if isinstance(columns, str):
@@ -368,7 +373,7 @@ class Index:
             if self._folder is None or kind != "vectors"
         )
         if state.keep_vectors and state.n_live and (state.n_live <= EXACT_UP_TO or state.knowledge is not None):
-            plan = self.plan(min(10, state.n_live))
+            plan = self.plan(10)
             effort = "all vectors are compared" if plan.compares_all else f"{plan.candidates:,} candidates"
             figures[f"recall of {plan.k} neighbours"] = f"{plan.seen:.3f}, {effort}"
             figures["one query"] = f"{_microseconds(state, plan):,.0f} µs"
@@ -507,9 +512,12 @@ class Index:
 
             self._change(change)
 
-    def remove(self, ids: Any) -> None:
-        """Remove the vectors with these ids, all of which must be in the index."""
-        self._change(lambda state, folder: changes.remove_ids(state, folder, ids))
+    def remove(self, ids: Any, *, missing_ok: bool = False) -> None:
+        """Remove the vectors with these ids, all of which must be in the index, unless ``missing_ok``.
+
+        An index that becomes empty keeps its columns.
+        """
+        self._change(lambda state, folder: changes.remove_ids(state, folder, ids, missing_ok=missing_ok))
 
     def compact(self) -> None:
         """Rewrite the index without its dead positions, in as few segments as possible.
@@ -628,6 +636,13 @@ class Index:
         self._folder = folder
         return self
 
+    def _frozen(self) -> Index:
+        """Give the index as it is now, which no change reaches; what searches derive from its state is shared."""
+        frozen = object.__new__(type(self))
+        frozen.__setstate__({**self.__dict__, "_state": self._open_state(), "_folder": None})
+        frozen._learned = self._learned
+        return frozen
+
     def _open_state(self) -> State:
         """The state now, after a check that it is not the empty one of a closed index."""
         state = self._state
@@ -713,8 +728,17 @@ class Index:
         if device not in ("cpu", "cuda"):
             raise DataError(f"device must be 'cpu' or 'cuda', got {device!r}")
         state = self._open_state()
-        index = Index(state.hasher, keep_vectors=state.keep_vectors)
-        index._state = replace(state, device=DeviceStore.copy(state) if device == "cuda" else None)
+        if device == "cuda":
+            state = replace(state, device=DeviceStore.copy(state))
+        elif state.device is not None:
+            state = replace(state, device=None)
+        index = object.__new__(Index)
+        index.__dict__.update(self.__dict__ | {"_state": state, "_folder": None})
+        index._new_mutex()
+        index._learning, index._learned = (
+            self._learning,
+            self._learned,
+        )  # a copy costs nothing, and learns nothing twice
         return index
 
     # Search
@@ -742,7 +766,7 @@ class Index:
         queries : matrix of shape (n_queries, n_features), or one vector of length n_features
             Query vectors.
         k : int
-            Neighbours per query.
+            Neighbours per query. An index with fewer vectors gives all of them.
         ids : ids, optional
             Instead of queries, vectors of the index. A vector is not among its own neighbours.
         candidates : int, optional
@@ -775,11 +799,12 @@ class Index:
 
         Returns
         -------
-        distances, ids : arrays of shape (n_queries, k)
-            In order of distance; equal distances in order of id. Where there are fewer than k vectors, or a filter
-            leaves fewer, the last ids are -1, or None if ids are names, and their distances NaN. Hamming distances are
-            integers, but floats if there is a filter, or fewer than k vectors.
-        payload : Arrow table with n_queries * k rows
+        distances, ids : arrays of shape (n_queries, min(k, len(index)))
+            In order of distance; equal distances in order of id. There are k columns, or one for each vector of the
+            index if it has fewer; in a search for ``ids``, one for each other vector. Where a filter leaves fewer, the
+            last ids are -1, or None if ids are names, and their distances NaN. Hamming distances are integers, but
+            floats if there is a filter.
+        payload : Arrow table
             If there are ``columns``: those of all neighbours, query by query.
         """
         state = self._open_state()
@@ -871,7 +896,8 @@ class Index:
     ) -> Plan:
         """Find or make the plan for some arguments. A state keeps its plans."""
         n_allowed = None if allowed is None else allowed.n
-        key = "plan", k, n_allowed, options
+        # with the types, because True and 3.0, which make_plan refuses, are equal to 1 and 3
+        key = "plan", k, type(k), n_allowed, options, *map(type, options)
         try:
             plan: Plan | None = state.kept.get(key)
         except TypeError:  # an argument of a wrong type, which make_plan refuses, or a plan as candidates

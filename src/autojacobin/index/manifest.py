@@ -99,6 +99,7 @@ class Manifest:
     metric: Metric = EUCLIDEAN
     knowledge: ArrayFile | None = None
     n_changed: int = 0
+    columns: str | None = None  # of an index whose last vector was removed: their Arrow schema, in base64
 
     def names(self) -> set[str]:
         """Names of all files of this state but the manifest's own."""
@@ -144,6 +145,7 @@ class Manifest:
                 metric=Metric(**_field(fields, "metric", dict)),
                 knowledge=None if knowledge is None else _array_file(knowledge, "knowledge"),
                 n_changed=_whole(fields, "n_changed", 0, LARGEST_ID),
+                columns=None if fields.get("columns") is None else _field(fields, "columns", str),
             )
         except (ValueError, TypeError, RecursionError) as error:
             raise damaged(path, f"a manifest with a wrong entry ({error})") from error

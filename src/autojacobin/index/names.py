@@ -6,6 +6,7 @@ segments then store the name of each number in the order of positions, with a so
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,6 +61,14 @@ def as_new_ids(ids: Any) -> npt.NDArray[np.int64]:
     if len(twice):
         raise _not_unique(twice[0])
     return array
+
+
+def as_uuid(text: str) -> uuid.UUID:
+    """Read a UUID, or raise a ValueError, also for digits that only Python takes, such as ９ and _."""
+    found = uuid.UUID(text)
+    if found.hex != re.sub("urn:|uuid:|[{}-]", "", text.lower()):
+        raise ValueError(f"{text!r} is not a UUID")
+    return found
 
 
 def as_new_names(ids: Any, kind: str) -> list[bytes]:

@@ -1,9 +1,14 @@
-"""Columns that belong to the vectors of an index, in one Arrow file for each segment."""
+"""Columns that belong to the vectors of an index, in one Arrow file for each segment.
+
+Arrow cannot convert, take or join columns of all its types. :func:`stored_column` settles the type of a column: when it
+comes in, and when it is read from a file, which an earlier version may have written.
+"""
 
 from __future__ import annotations
 
+import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from autojacobin.core.vectors import uneven_rows
 from autojacobin.errors import DataError, DataTypeError, FormatError, import_extra, reason_of
 from autojacobin.index.array_files import READ_AT_ONCE, SegmentLabel
 from autojacobin.index.folder import Folder
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 VECTOR_COLUMN = "vector"
+_DEEPEST = 32  # lists and structs inside each other; Arrow writes no more than 63, and crashes at some thousands
+_NESTED = (list, tuple, set, frozenset, dict, np.ndarray)
 _SEGMENT = b"autojacobin segment"  # key of the metadata of the files
 
 
@@ -44,19 +52,40 @@ class Payload:
     def table(self) -> pyarrow.Table:
         """All columns."""
         if self._table is None:
-            self._check(xxhash.xxh64(self._content.data))
-            arrow = arrow_package()
-            try:
-                table = arrow.ipc.open_file(arrow.py_buffer(self._content)).read_all()
-                table.validate(full=True)  # or a forged offset would lead out of the file
-                self.segment = (table.schema.metadata or {}).get(_SEGMENT, b"")
-                table = table.replace_schema_metadata(None)
-            except (arrow.ArrowException, OSError, ValueError) as error:
-                raise self._damaged(f"no Arrow file ({reason_of(error, 200)})") from error
-            if self._n not in (None, table.num_rows):
-                raise self._damaged(f"{table.num_rows} rows for {self._n} vectors")
+            table, wrong = self.intact_columns()
+            if wrong:
+                raise self._damaged(wrong[0])
             self._table = table
         return self._table
+
+    def intact_columns(self) -> tuple[pyarrow.Table, list[str]]:
+        """The columns that can be used, and what is wrong with the others."""
+        table, wrong = self.read(), list[str]()
+        kept: dict[str, Any] = {}
+        fields = []
+        for number, field in enumerate(table.schema):
+            try:
+                if field.name in kept:
+                    raise DataError(f"the column {field.name!r:.60} is there twice")
+                kept[field.name] = stored_column(field.name, table.column(number))
+                same = kept[field.name].type == field.type  # and the name of a type that is not known here stays
+                fields.append(field if same else arrow_package().field(field.name, kept[field.name].type))
+            except DataError as error:
+                wrong.append(str(error).partition(";")[0])
+        return arrow_package().table(list(kept.values()), arrow_package().schema(fields)), wrong
+
+    def read(self) -> pyarrow.Table:
+        """Read the file as it is. Its columns are not checked yet, and a forged one may lead out of the file."""
+        self._check(xxhash.xxh64(self._content.data))
+        arrow = arrow_package()
+        try:
+            table = arrow.ipc.open_file(arrow.py_buffer(self._content)).read_all()
+        except (arrow.ArrowException, OSError, ValueError) as error:
+            raise self._damaged(f"no Arrow file ({reason_of(error, 200)})") from error
+        if self._n not in (None, table.num_rows):
+            raise self._damaged(f"{table.num_rows} rows for {self._n} vectors")
+        self.segment = (table.schema.metadata or {}).get(_SEGMENT, b"")
+        return table.replace_schema_metadata(None)
 
     def verify(self) -> None:
         """Compare the file with its checksum as it is on the disk, also if it was read before."""
@@ -81,32 +110,43 @@ def read_payload(folder: Folder, name: str) -> tuple[bytes, ArrayFile]:
     """Read which segment a file belongs to that no manifest names. Its name has its checksum."""
     file = ArrayFile(name, folder.status(name).st_size, name.partition("-")[2].partition(".")[0])
     payload = Payload(None, file, folder)
-    payload.table  # noqa: B018
+    payload.read()
     return bytes.fromhex(payload.segment.decode()), file
 
 
-def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
-    """Give columns as an Arrow table of ``n`` rows: a table, a data frame, a dict of columns or a list of dicts."""
+# What comes in
+
+
+def as_payload(payload: Any, n: int | None) -> pyarrow.Table | None:
+    """Give columns as an Arrow table of ``n`` rows: a table, a data frame, a dict of columns or a list of dicts.
+
+    Rows without any column are no payload, so None.
+    """
     arrow = arrow_package()
+    n_rows = None
     try:
         if isinstance(payload, arrow.RecordBatch):
             table = arrow.Table.from_batches([payload])
         elif isinstance(payload, arrow.Table):
             table = payload
-        elif hasattr(payload, "to_arrow"):
-            table = payload.to_arrow()
-        elif hasattr(payload, "iloc"):
-            table = arrow.Table.from_pandas(payload, preserve_index=False)
+        elif hasattr(payload, "to_arrow") and isinstance(table := payload.to_arrow(), arrow.Table):
+            pass  # of polars, whose series give arrays
+        elif hasattr(payload, "iloc") and hasattr(payload, "columns"):
+            for _, column in payload.items():
+                if column.dtype == object:
+                    check_depth(column.tolist())
+            table, n_rows = arrow.Table.from_pandas(payload, preserve_index=False), len(payload)
         elif isinstance(payload, Mapping):
             for name, column in payload.items():
                 if isinstance(column, str | bytes):
                     wrong = f"the column {name!r:.60} of the payload must have a value for each vector"
                     raise DataError(f"{wrong}, got {column!r:.60}")
-            table = arrow.table({str(name): column for name, column in payload.items()})
+            columns = {str(name): list(one) if isinstance(one, Iterator) else one for name, one in payload.items()}
+            check_depth(columns.values(), _DEEPEST + 1)
+            table = arrow.table(columns)
         elif isinstance(payload, Sequence) and not isinstance(payload, str | bytes):
             rows = [dict(row) for row in payload]
-            names = dict.fromkeys(name for row in rows for name in row)  # of all rows; Arrow looks at the first alone
-            table = arrow.table({str(name): [row.get(name) for row in rows] for name in names})
+            table, n_rows = table_of_rows(rows), len(rows)
         else:
             expected = "a table, data frame, dict of columns or list of dicts"
             raise DataTypeError(f"payload must be {expected}, got {type(payload).__name__}")
@@ -115,11 +155,120 @@ def as_payload(payload: Any, n: int | None) -> pyarrow.Table:
     except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         problem = f"the payload cannot be made a table: {reason_of(error, 200)}"
         raise DataError(f"{problem}; give columns of one type and one length") from error
-    if n is not None and table.num_rows != n:
-        raise DataError(f"the payload must have a row for each of the {n} vectors, got {table.num_rows} rows")
+    n_rows = table.num_rows if n_rows is None else n_rows
+    if n is not None and n_rows != n:
+        raise DataError(f"the payload must have a row for each of the {n} vectors, got {n_rows} rows")
     if len(set(table.column_names)) != table.num_columns:
         raise DataError(f"the columns of a payload must have different names, got {', '.join(table.column_names)}")
-    return _without_nan(table.replace_schema_metadata(None))
+    if not table.num_columns:
+        return None
+    columns = {name: stored_column(name, table.column(name)) for name in table.column_names}
+    return _without_nan(arrow.table(columns))
+
+
+def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+    """Make a table of the columns of all rows; a row without one of them has null there."""
+    names = dict.fromkeys(name for row in rows for name in row)  # of all rows; Arrow looks at the first alone
+    columns = {str(name): [row.get(name) for row in rows] for name in names}
+    check_depth(columns.values(), _DEEPEST + 1)
+    return arrow_package().table(columns)
+
+
+def check_depth(values: Any, left: int = _DEEPEST) -> None:
+    """Refuse values that are nested so deeply that Arrow would fail, or end the process."""
+    if not any(issubclass(kind, _NESTED) for kind in set(map(type, values))):  # faster than one by one
+        return
+    for value in values:
+        if isinstance(value, _NESTED) and not (isinstance(value, np.ndarray) and value.dtype != object):
+            if not left:
+                raise _too_deep()
+            check_depth(value.values() if isinstance(value, dict) else value, left - 1)
+
+
+def _too_deep() -> DataError:
+    return DataError(f"payload may have {_DEEPEST} lists and objects inside each other, got more; flatten it")
+
+
+def stored_column(name: str, column: Any) -> Any:
+    """Check every value of a column, and give it in the type that an index keeps.
+
+    Categories become their values: each addition has others, and Arrow joins neither their tables nor their indices.
+    """
+    arrow = arrow_package()
+    try:
+        stored = _stored_type(column.type)
+        column.validate(full=True)  # or a forged offset would lead out of the buffers
+        if stored == column.type:
+            return column
+        decoded = arrow.chunked_array([_as_values(chunk, stored) for chunk in column.chunks], stored)
+        decoded.validate()
+        return decoded
+    except DataError as error:
+        raise DataError(f"the column {name!r:.60} ({column.type!s:.60}) cannot be kept: {error}") from error
+    except (arrow.ArrowException, TypeError, ValueError, IndexError) as error:
+        wrong = f"the column {name!r:.60} ({column.type!s:.60}) cannot be read: {reason_of(error, 200)}"
+        raise DataError(f"{wrong}; convert it, or write it again") from error
+
+
+def _as_values(chunk: Any, stored: Any) -> Any:
+    """Decode an array whose type is not the one to store."""
+    arrow, kind = arrow_package(), chunk.type
+    try:
+        if arrow.types.is_dictionary(kind):
+            return _as_values(chunk.dictionary.take(chunk.indices), stored)
+        if arrow.types.is_run_end_encoded(kind):
+            return _as_values(arrow.compute.run_end_decode(chunk), stored)
+        if kind == stored:
+            return chunk
+        if _can_cast(kind):
+            return chunk.cast(stored)
+    except arrow.ArrowNotImplementedError:  # of views, by some versions of Arrow
+        pass
+    return arrow.array(chunk.to_pylist(), stored)
+
+
+def _can_cast(kind: Any) -> bool:
+    """Whether Arrow decodes a type where it is inside another one."""
+    types = arrow_package().types
+    if types.is_dictionary(kind):
+        return not types.is_nested(kind.value_type)
+    inner = (kind.field(number).type for number in range(kind.num_fields))
+    return not types.is_run_end_encoded(kind) and all(map(_can_cast, inner))
+
+
+def _stored_type(kind: Any, left: int = _DEEPEST, encoded: bool = False) -> Any:
+    """The type in which an index keeps the values of a type, which are perhaps those of an encoding already."""
+    arrow, inner = arrow_package(), left - 1
+    types = arrow.types
+    if left < 0:
+        raise _too_deep()
+    if types.is_union(kind):
+        raise DataError("its values have several types, expected one; convert it")
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        if encoded:  # Arrow may end the process
+            raise DataError("its values are encoded twice, expected once; decode it")
+        return _stored_type(kind.value_type, inner, encoded=True)
+    if types.is_string_view(kind):
+        return arrow.large_string()
+    if types.is_binary_view(kind):
+        return arrow.large_binary()
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        if len(set(names)) < len(names):
+            raise DataError(f"its fields must have different names, got {', '.join(names)}; rename them")
+        return arrow.struct([(field.name, _stored_type(field.type, inner, encoded)) for field in kind])
+    if types.is_map(kind):
+        return arrow.map_(_stored_type(kind.key_type, inner, encoded), _stored_type(kind.item_type, inner, encoded))
+    if types.is_fixed_size_list(kind):
+        return arrow.list_(_stored_type(kind.value_type, inner, encoded), kind.list_size)
+    if types.is_large_list(kind) or types.is_large_list_view(kind):
+        return arrow.large_list(_stored_type(kind.value_type, inner, encoded))
+    if types.is_list(kind) or types.is_list_view(kind):
+        return arrow.list_(_stored_type(kind.value_type, inner, encoded))
+    if isinstance(kind, arrow.BaseExtensionType):
+        stored = _stored_type(kind.storage_type, inner, encoded)
+        return kind if stored == kind.storage_type else stored
+    return kind
 
 
 def _without_nan(table: pyarrow.Table) -> pyarrow.Table:
@@ -135,25 +284,30 @@ def _without_nan(table: pyarrow.Table) -> pyarrow.Table:
 
 def _as_first(table: pyarrow.Table) -> pyarrow.Table:
     """Check columns that decide those of an index."""
-    arrow = arrow_package()
     for field in table.schema:
-        if arrow.types.is_null(field.type):
+        if _has_null(field.type):
             raise DataError(f"the column {field.name!r} of the payload has no value yet; give a table with types")
-        try:
-            arrow.nulls(1, field.type).take(arrow.array([0]))
-        except arrow.ArrowException as error:
-            raise DataError(f"no rows can be taken of the column {field.name!r} ({field.type}); convert it") from error
     return table
+
+
+def _has_null(kind: Any) -> bool:
+    """Whether a type, or one inside it, has no value but null."""
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    return bool(arrow_package().types.is_null(kind)) or any(map(_has_null, inner))
 
 
 def from_frame(vectors: Any, ids: Any, payload: Any) -> tuple[Any, Any, Any]:
     """Take vectors, ids and payload out of a data frame, if ``ids`` is the name of a column of it."""
     if not isinstance(ids, str) or not hasattr(vectors, "columns"):
         return vectors, ids, payload
+    if hasattr(vectors, "to_arrow"):  # of polars
+        vectors = vectors.to_arrow()
     arrow = hasattr(vectors, "column_names")
     names = list(vectors.column_names if arrow else vectors.columns)
     if ids not in names:
         raise DataError(f"there is no column {ids!r} for the ids, expected one of {', '.join(map(str, names))}")
+    if arrow:
+        vectors = arrow_package().table({name: stored_column(name, vectors.column(name)) for name in names})
     found = vectors[ids].to_pylist() if arrow else vectors[ids].tolist()
     others = [name for name in names if name not in (ids, VECTOR_COLUMN)]
     rest = vectors.select(others) if arrow else vectors[others]
@@ -161,11 +315,12 @@ def from_frame(vectors: Any, ids: Any, payload: Any) -> tuple[Any, Any, Any]:
         return (rest.to_pandas() if arrow else rest), found, payload
     if payload is not None:
         raise DataError(f"the payload is in the data frame beside {VECTOR_COLUMN!r}, got another; leave it out")
-    rows = vectors[VECTOR_COLUMN].to_pylist() if arrow else vectors[VECTOR_COLUMN]
+    rows = vectors[VECTOR_COLUMN].to_numpy() if arrow else vectors[VECTOR_COLUMN]
     try:
         matrix = np.stack([np.asarray(row) for row in rows])
     except ValueError as error:
-        raise DataError(f"the column {VECTOR_COLUMN!r} must hold vectors of one length, got {error}") from error
+        found_rows = uneven_rows(rows) or "rows whose values have different lengths"
+        raise DataError(f"the column {VECTOR_COLUMN!r} must hold vectors of one length, got {found_rows}") from error
     return matrix, found, rest if others else None
 
 
@@ -196,14 +351,29 @@ def matching(table: pyarrow.Table, schema: pyarrow.Schema | None) -> pyarrow.Tab
         if field.name not in table.column_names:
             columns.append(arrow.nulls(table.num_rows, field.type))
             continue
+        column = table.column(field.name)
         try:
-            columns.append(table.column(field.name).cast(field.type))
+            if lost := _lost_field(column.type, field.type):
+                raise arrow.ArrowInvalid(f"{lost!r} has no place there")
+            columns.append(column.cast(field.type))
         except arrow.ArrowException as error:
             raise DataError(
                 f"the column {field.name!r} of the payload must be {field.type}, as in the index, got "
-                f"{table.column(field.name).type}: {reason_of(error, 200)}; convert it"
+                f"{column.type}: {reason_of(error, 200)}; convert it"
             ) from error
     return arrow.Table.from_arrays(columns, schema=schema)
+
+
+def _lost_field(given: Any, kept: Any) -> str | None:
+    """A field of a struct that Arrow would leave out without a word when it converts one type to another."""
+    inner = [[kind.field(number) for number in range(kind.num_fields)] for kind in (given, kept)]
+    if arrow_package().types.is_struct(given):
+        known = {field.name: field for field in inner[1]}
+        lost = next((field.name for field in inner[0] if field.name not in known), None)
+        if lost is not None:
+            return str(lost)
+        inner[1] = [known[field.name] for field in inner[0]]
+    return next(filter(None, (_lost_field(one.type, other.type) for one, other in zip(*inner, strict=False))), None)
 
 
 def widened(schema: pyarrow.Schema, table: pyarrow.Table) -> pyarrow.Schema:
@@ -212,10 +382,31 @@ def widened(schema: pyarrow.Schema, table: pyarrow.Table) -> pyarrow.Schema:
     return arrow_package().schema([*schema, *new.schema])
 
 
+def joint_schema(tables: Sequence[pyarrow.Table]) -> pyarrow.Schema | None:
+    """All columns of some tables, each in the type of the first that has it; None if there are none."""
+    fields = {field.name: field for table in reversed(tables) for field in reversed(list(table.schema))}
+    return arrow_package().schema(list(reversed(fields.values()))) if fields else None
+
+
 def empty_like(schema: pyarrow.Schema, n: int) -> pyarrow.Table:
     """Make a table with ``n`` rows of nulls."""
     arrow = arrow_package()
     return arrow.Table.from_arrays([arrow.nulls(n, field.type) for field in schema], schema=schema)
+
+
+def schema_as_text(schema: pyarrow.Schema) -> str:
+    """Columns for a manifest."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def schema_from_text(text: str) -> pyarrow.Schema:
+    """Read what :func:`schema_as_text` gave."""
+    arrow = arrow_package()
+    try:
+        return arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(text, validate=True)))
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        wrong = f"the manifest of the index has columns that cannot be read ({reason_of(error, 200)})"
+        raise FormatError(f"{wrong}; restore it from a copy") from error
 
 
 def taken(table: pyarrow.Table, rows: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pyarrow.Table:
@@ -264,7 +455,16 @@ def neighbours_frame(distances: Any, ids: Any, numbers: Any, table: Any) -> Any:
     if table is None:
         return frame
     names = [f"{name}_payload" if name in frame.columns else name for name in table.column_names]
-    return frame.join(table.filter(there).rename_columns(names).to_pandas())
+    columns = zip(names, table.filter(there).columns, strict=True)
+    return frame.join(pandas.DataFrame({name: _as_series(pandas, column) for name, column in columns}))
+
+
+def _as_series(pandas: Any, column: Any) -> Any:
+    """A column for pandas; Python's values where Arrow cannot convert it."""
+    try:
+        return column.to_pandas()
+    except arrow_package().ArrowException:
+        return pandas.Series(column.to_pylist(), dtype=object)
 
 
 @cache

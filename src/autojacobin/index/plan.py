@@ -33,7 +33,6 @@ from autojacobin.search.probing import Probing, Wider
 DEFAULT_RECALL = 0.95
 """The recall of a search that names neither a recall nor candidates nor probes."""
 _LARGEST_RECALL = 0.999
-_LARGEST_K = 2**31  # also where there are fewer vectors
 
 # What parts of a search cost, in nanoseconds of a core, roughly. Only their ratios matter, and only to the speed.
 _PER_CODE_BYTE, _PER_LIST = 0.06, 120.0
@@ -57,7 +56,7 @@ class Plan:
     Attributes
     ----------
     k : int
-        Neighbours of each query.
+        Neighbours of each query; all vectors if there are fewer than were asked for.
     distance : str
         How codes are compared.
     rerank : bool
@@ -95,7 +94,7 @@ class Plan:
     wider: Wider | None = field(default=None, repr=False)
 
     def run(self, state: State, queries: npt.NDArray[Any], allowed: Allowed | None = None) -> Found:
-        """Distances and numbers of the nearest vectors; NaN and -1 where there are fewer than ``k``."""
+        """Distances and numbers of the nearest vectors; NaN and -1 where a filter leaves fewer than ``k``."""
         n = state.n_live if allowed is None else allowed.n
         k = min(self.k, n)
         if not k:
@@ -131,9 +130,12 @@ def make_plan(
     """Make the plan for the arguments of :meth:`Index.search`; ``know(distance)`` is called if a recall is wanted."""
     if not state.n_live:
         raise DataError("there is nothing to find: the index is empty; add to it first")
-    wanted = as_count("k", k, _LARGEST_K)
+    asked_k = as_count("k", k)
+    wanted = min(asked_k, state.n_live)  # so that no k costs more than all vectors
     probing = _fixed_probing(probes, state)
     distance = as_distance(distance, state.hasher.distances)
+    if rerank is not None and not isinstance(rerank, bool | np.bool_):
+        raise DataTypeError(f"rerank must be True, False or None, got {rerank!r:.60}")
     if rerank is None:
         rerank = state.keep_vectors or candidates is not None or recall is not None
     if rerank and not state.keep_vectors:
@@ -147,7 +149,7 @@ def make_plan(
         raise DataError(f"recall chooses how many lists to scan, got probes={probes!r} besides; leave out either")
     n = state.n_live if n_allowed is None else n_allowed
     if not rerank or candidates is not None or probes is not None:
-        number = as_candidates(candidates, wanted) if rerank else None
+        number = as_candidates(candidates, asked_k) if rerank else None
         if probing is not None and n_allowed:  # more lists, so that as many allowed codes are in them
             probing = Probing(min(state.n_lists, math.ceil(probing.most * state.n_live / n_allowed)))
         return Plan(wanted, distance, rerank, number, probing=probing)

@@ -1,7 +1,8 @@
 """Save what is intact of a damaged index.
 
 Arrays are checked block by block, so a flipped bit costs the vectors of one block and not the index. Vectors are
-encoded again. A payload is one block: if it is damaged, its vectors are saved with nulls. If the manifest is lost,
+encoded again. A payload is one block: if it does not match its checksum, its vectors are saved with nulls;
+if it does, all columns that can be read are saved. If the manifest is lost,
 the headers of the files say which of them belong together.
 """
 
@@ -18,6 +19,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import slices
 from autojacobin.errors import DataError, FormatError, StorageError
 from autojacobin.hashers import Hasher, load
@@ -28,7 +30,7 @@ from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.index import Index
 from autojacobin.index.manifest import MANIFEST_NAME, MOST_CODES, ArrayFile, Manifest, SegmentRecord, damaged, kind_of
 from autojacobin.index.names import LARGEST_ID, UUID_BYTES, NameTable
-from autojacobin.index.payload import Payload, empty_like, matching, read_payload, taken
+from autojacobin.index.payload import Payload, empty_like, joint_schema, matching, read_payload, taken
 from autojacobin.index.segment import NONE_DEAD, ROWS_PER_BLOCK, Part
 from autojacobin.search.distances import METRICS
 from autojacobin.search.tiles import Tiles, shape_of
@@ -69,7 +71,7 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
 
     ``source`` may have lost its manifest. Give the hasher of the index in case its own copy is damaged.
     """
-    folder = Folder(source)
+    folder, target = Folder(source), as_path(target)
     if not folder.path.is_dir():
         raise StorageError(f"there is no folder {folder.path}, expected that of an index; give its path")
     if os.path.realpath(target) == os.path.realpath(folder.path):
@@ -90,8 +92,10 @@ def repair(source: str | os.PathLike[str], target: str | os.PathLike[str], hashe
             segments = [_Salvage(folder, record, used, keep_vectors, report) for record in records]
         kind = _kind_of_ids(segments) if manifest is None else manifest.id_kind
         next_id = _number(segments, 0 if manifest is None else manifest.next_id, kind, report)
-        schemas = (segment.columns.schema for segment in segments if segment.columns is not None)
-        schema = max(schemas, key=len, default=None)  # a crash may have left segments without the newest columns
+        # a crash may have left segments without the newest columns
+        schema = joint_schema([segment.columns for segment in segments if segment.columns is not None])
+        for segment in segments:
+            segment.drop_other_types(schema)
         parts = (part for segment in segments for part in segment.parts(schema))
         if manifest is None:
             metric = used.metric_ or METRICS[0]
@@ -237,11 +241,27 @@ class _Salvage:
         file = self._record.files.get("payload")
         if file is None:
             return None
+        path = self._folder.path / file.name
         try:
-            return Payload(None, file, self._folder, self._record.n).table
+            table, wrong = Payload(None, file, self._folder, self._record.n).intact_columns()
         except (FormatError, OSError) as error:
-            self._report.problems.append(_sentence(self._folder.path / file.name, error))
+            self._report.problems.append(_sentence(path, error))
             return None
+        self._report.problems += [f"{path}: {problem}." for problem in wrong]
+        return table if table.num_columns else None
+
+    def drop_other_types(self, schema: Any) -> None:
+        """Drop columns whose values do not fit the type that the column has in another segment."""
+        for name in () if self.columns is None else self.columns.column_names:
+            assert self.columns is not None
+            try:
+                matching(self.columns.select([name]), schema)
+            except DataError as error:
+                path = self._folder.path / self._record.files["payload"].name
+                self._report.problems.append(f"{path}: {str(error).partition(';')[0]}.")
+                self.columns = self.columns.drop_columns([name])
+        if self.columns is not None and not self.columns.num_columns:
+            self.columns = None
 
     def _ids(self) -> Ids:
         """Id of each position, -1 where it is lost."""

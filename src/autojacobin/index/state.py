@@ -18,7 +18,7 @@ from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import EUCLIDEAN, Metric
 from autojacobin.index.names import as_ids, as_names, as_new_ids, as_new_names, from_names, id_kind
-from autojacobin.index.payload import concatenate, empty_like
+from autojacobin.index.payload import concatenate, empty_like, schema_from_text
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, Segment
 
 Ids = npt.NDArray[np.int64]
@@ -39,13 +39,15 @@ class State:
     metric: Metric = EUCLIDEAN
     knowledge: Any = None  # what the index knows about itself (``knowledge.py``), if it has learned
     n_changed: int = 0  # vectors that were added or removed since
+    columns: str | None = None  # of the last vectors, if all were removed, as the manifest has them
     device: Any = None  # a copy of codes and vectors on a GPU, if searches run there
     kept: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # what searches derive
 
     @property
     def schema(self) -> Any:
         """The columns of the payload, or None if there are none."""
-        return next((segment.payload.table.schema for segment in self.segments if segment.payload is not None), None)
+        found = next((segment.payload.table.schema for segment in self.segments if segment.payload is not None), None)
+        return schema_from_text(self.columns) if found is None and self.columns is not None else found
 
     @cached_property
     def n_live(self) -> int:

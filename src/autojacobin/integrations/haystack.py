@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
-from autojacobin.errors import DataError, DataTypeError, MissingExtraError
+from autojacobin.errors import DataError, DataTypeError, IdExistsError, MissingExtraError
 from autojacobin.integrations.text_store import StoreOptions, Text, TextStore
 
 try:
@@ -54,14 +55,30 @@ class AutoJacobinDocumentStore:
         return [document for document in found if not filters or document_matches_filter(filters, document)]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Write documents, and give how many; those whose ids exist are refused unless the policy says otherwise."""
+        """Write documents, and give how many.
+
+        Documents whose ids exist, in the store or earlier in the list, are refused, and then none is written. With
+        ``SKIP`` they are passed over, and with ``OVERWRITE`` the last of them is kept.
+        """
         if not isinstance(documents, list) or not all(isinstance(one, Document) for one in documents):
             raise DataTypeError("documents must be a list of Documents of Haystack; pass one")
-        if policy != DuplicatePolicy.OVERWRITE:
-            there = {text.id for text in self._store.get([document.id for document in documents])}
-            if there and policy != DuplicatePolicy.SKIP:
-                raise DuplicateDocumentError(f"a document with the id {min(there)!r} exists; use another policy")
-            documents = [document for document in documents if document.id not in there]
+        if policy == DuplicatePolicy.OVERWRITE:
+            self._add(documents, replace=True)
+            return len(documents)
+        while True:
+            seen = {text.id for text in self._store.get([document.id for document in documents])}
+            new: list[Document] = []
+            for document in documents:
+                if document.id not in seen:
+                    seen.add(document.id)
+                    new.append(document)
+                elif policy != DuplicatePolicy.SKIP:
+                    raise DuplicateDocumentError(f"a document with the id {document.id!r} exists; use another policy")
+            with suppress(IdExistsError):  # another thread has just written one of them
+                self._add(new, replace=False)
+                return len(new)
+
+    def _add(self, documents: list[Document], *, replace: bool) -> None:
         for document in documents:
             if document.embedding is None:
                 raise DataError(f"the document {document.id!r} has no embedding; run an embedder on it first")
@@ -70,8 +87,8 @@ class AutoJacobinDocumentStore:
             [document.embedding for document in documents],
             [document.meta for document in documents],
             [document.id for document in documents],
+            replace=replace,
         )
-        return len(documents)
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents by their ids; unknown ids do not matter."""

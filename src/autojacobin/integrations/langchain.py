@@ -114,12 +114,12 @@ class AutoJacobinVectorStore(VectorStore):
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
         """Find the ``k`` documents most similar to a vector."""
-        return [_document(text) for text in self._nearest(embedding, k, kwargs.get("filter"))]
+        return [_document(text) for text in self._nearest(self._store, embedding, k, kwargs.get("filter"))]
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> list[tuple[Document, float]]:
         """Find the ``k`` documents most similar to a text, with their cosine similarities."""
         words = [query] if kwargs.pop("hybrid", False) else None
-        found = self._nearest(self._embedding.embed_query(query), k, kwargs.get("filter"), words)
+        found = self._nearest(self._store, self._embedding.embed_query(query), k, kwargs.get("filter"), words)
         return [(_document(text), float(text.similarity or 0)) for text in found]
 
     def max_marginal_relevance_search(
@@ -143,18 +143,19 @@ class AutoJacobinVectorStore(VectorStore):
         Of the ``fetch_k`` most similar ones ``k`` are chosen. With ``lambda_mult=1`` only similarity counts, with 0
         only difference.
         """
-        found = self._nearest(embedding, max(k, fetch_k), filter)
+        store = self._store.snapshot()
+        found = self._nearest(store, embedding, max(k, fetch_k), filter)
         if not found:
             return []
-        vectors = list(self._store.vectors([text.id for text in found]))
+        vectors = list(store.vectors([text.id for text in found]))
         chosen = maximal_marginal_relevance(np.asarray(embedding, dtype=np.float32), vectors, lambda_mult, k)
         return [_document(found[place]) for place in chosen]
 
     def _nearest(
-        self, vector: Any, k: int, filter: DocumentFilter | None, words: list[str] | None = None
+        self, store: TextStore, vector: Any, k: int, filter: DocumentFilter | None, words: list[str] | None = None
     ) -> list[Text]:
         passing: Any = (lambda text: filter(_document(text))) if callable(filter) else filter
-        return self._store.search([vector], k, passing, words=words)[0]
+        return store.search([vector], k, passing, words=words)[0]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return lambda similarity: (1 + similarity) / 2

@@ -97,7 +97,7 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_kwargs: Any
     ) -> None:
         """Delete the nodes that have one of these ids and pass the filters."""
-        self._store.remove(self._selected(node_ids, filters))
+        self._store.remove(_selected(self._store.snapshot(), node_ids, filters))
 
     def clear(self) -> None:
         """Delete all nodes."""
@@ -115,7 +115,8 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Nodes that have one of these ids and pass the filters."""
-        return [_node(text) for text in self._store.get(self._selected(node_ids, filters))]
+        store = self._store.snapshot()
+        return [_node(text) for text in store.get(_selected(store, node_ids, filters))]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Find the nodes that are most similar to the embedding of a query.
@@ -130,54 +131,56 @@ class AutoJacobinVectorStore(BasePydanticVectorStore):
             raise DataError("a hybrid query needs its text, got none; pass query_str")
         if query.query_embedding is None:
             raise DataError("the query has no embedding, expected query_embedding; embed its text first")
-        k = query.similarity_top_k
+        k, store = query.similarity_top_k, self._store.snapshot()
         fetched = int(kwargs.get("mmr_prefetch_factor", _MMR_FETCHED) * k) if mmr else k
         among = query.node_ids or None  # LlamaIndex gives an empty list for all
         conditions: list[dict[str, Any]] = [{_DOCUMENT: {"$in": query.doc_ids}}] if query.doc_ids else []
         if query.filters and query.filters.filters:
             if (condition := _as_dict(query.filters)) is None:
-                among = self._selected(among, query.filters)
+                among = _selected(store, among, query.filters)
             else:
                 conditions.append(condition)
         words = [query.query_str or ""] if hybrid else None
-        found = self._store.search(
+        found = store.search(
             [query.query_embedding], fetched, {"$and": conditions} if conditions else None, among, words
         )[0]
         if mmr and found:
-            found = self._diverse(found, query, kwargs.get("mmr_threshold", query.mmr_threshold))
+            found = _diverse(store, found, query, kwargs.get("mmr_threshold", query.mmr_threshold))
         return VectorStoreQueryResult(
             nodes=[_node(text) for text in found],
             similarities=[float(text.similarity or 0) for text in found],
             ids=[text.id for text in found],
         )
 
-    def _diverse(self, found: list[Text], query: VectorStoreQuery, threshold: float | None) -> list[Text]:
-        ids = [text.id for text in found]
-        by_id = dict(zip(ids, found, strict=True))
-        _, chosen = get_top_k_mmr_embeddings(
-            list(query.query_embedding or ()), self._store.vectors(ids).tolist(),
-            similarity_top_k=query.similarity_top_k, embedding_ids=ids, mmr_threshold=threshold,
-        )  # fmt: skip
-        return [by_id[id] for id in chosen]
 
-    def _selected(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[str]:
-        """Ids of the nodes that have one of some ids and pass filters."""
-        ids = self._store.ids if node_ids is None else node_ids
-        if filters is None or not filters.filters:
-            return ids
-        if (condition := _as_dict(filters)) is not None:
-            passing = self._store.matching(condition)
-        else:
-            texts = self._store.get(self._store.ids)
-            known = {name for text in texts for name in text.metadata}
-            if texts and (unknown := _fields(filters) - known):
-                raise DataError(
-                    f"the filters name the field {min(unknown)!r:.60}, which no node has, expected one of "
-                    f"{', '.join(sorted(known)[:20])}"
-                )
-            passing = [text.id for text in texts if _passes(filters, text.metadata)]
-        allowed = set(passing)
-        return [id for id in ids if id in allowed]
+def _diverse(store: TextStore, found: list[Text], query: VectorStoreQuery, threshold: float | None) -> list[Text]:
+    ids = [text.id for text in found]
+    by_id = dict(zip(ids, found, strict=True))
+    _, chosen = get_top_k_mmr_embeddings(
+        list(query.query_embedding or ()), store.vectors(ids).tolist(),
+        similarity_top_k=query.similarity_top_k, embedding_ids=ids, mmr_threshold=threshold,
+    )  # fmt: skip
+    return [by_id[id] for id in chosen]
+
+
+def _selected(store: TextStore, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[str]:
+    """Ids of the nodes that have one of some ids and pass filters."""
+    ids = store.ids if node_ids is None else node_ids
+    if filters is None or not filters.filters:
+        return ids
+    if (condition := _as_dict(filters)) is not None:
+        passing = store.matching(condition)
+    else:
+        texts = store.get(store.ids)
+        known = {name for text in texts for name in text.metadata}
+        if texts and (unknown := _fields(filters) - known):
+            raise DataError(
+                f"the filters name the field {min(unknown)!r:.60}, which no node has, expected one of "
+                f"{', '.join(sorted(known)[:20])}"
+            )
+        passing = [text.id for text in texts if _passes(filters, text.metadata)]
+    allowed = set(passing)
+    return [id for id in ids if id in allowed]
 
 
 def _node(text: Text) -> BaseNode:

@@ -8,14 +8,16 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
-from pathlib import Path
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
+from autojacobin.core.files import as_path
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, DataTypeError, import_extra
 from autojacobin.hashers import ITQ, LSH, Hasher
@@ -25,12 +27,15 @@ from autojacobin.index.comparisons import allowed_rows, find_column
 from autojacobin.index.conditions import Condition, read_condition
 from autojacobin.index.manifest import MANIFEST_NAME
 from autojacobin.index.metric import Metric
+from autojacobin.index.payload import check_depth
 from autojacobin.index.plan import as_recall
 from autojacobin.integrations.metadata_filters import as_condition, field_column
+from autojacobin.integrations.words import Words
 from autojacobin.search.arguments import as_count
 
 if TYPE_CHECKING:
     import pyarrow
+    from typing_extensions import Self
 
 TEXT, METADATA = "text", "metadata"
 _COSINE = Metric("cosine")
@@ -95,13 +100,12 @@ class TextStore:
         recall: float | None = None,
         columns: Mapping[str, type] | None = None,
     ) -> None:
-        self._path = None if path is None else Path(path)
+        self._path = None if path is None else as_path(path)
         self._hasher, self._partitions = hasher, partitions
         self._recall = None if recall is None else as_recall(recall)
         self._lock = threading.Lock()
         self._schema = _schema(columns or {})
         self.index: Index | None = None  # before the first texts are added
-        self._words: tuple[Any, Any] | None = None  # the ids, and BM25 of their texts, until these change
         if self._path is not None and (self._path / MANIFEST_NAME).exists():
             self.index = Index.open(self._path)
             self._adopt(self.index)
@@ -115,7 +119,9 @@ class TextStore:
                 "hasher, or build a new store with it"
             )
         found, metric = index.info()["columns"], index.info()["metric"]
-        if not found and not len(index):  # nothing was added yet, or everything was removed
+        if found is None:
+            index.get(index.ids)  # which raises: they are damaged
+        if not found and not len(index):  # nothing was added yet
             return
         if found[:2] != [TEXT, METADATA] or metric != _COSINE.name:
             raise DataError(
@@ -129,6 +135,13 @@ class TextStore:
                 "leave out columns, or build a new store with them"
             )
         self._schema = schema
+
+    def snapshot(self) -> Self:
+        """The store as it is now, for reads that belong together: later changes are not in it. This costs nothing."""
+        store = copy(self)
+        if self.index is not None:
+            store.index = self.index.to("cpu")
+        return store
 
     @property
     def ids(self) -> list[str]:
@@ -144,10 +157,13 @@ class TextStore:
         vectors: Any,
         metadatas: Sequence[Mapping[str, Any]] | None = None,
         ids: Sequence[str | None] | None = None,
+        *,
+        replace: bool = True,
     ) -> list[str]:
         """Add texts and return their ids; a text replaces the one that has the same id.
 
-        Without ``ids``, or where one is None, a UUID is drawn. Of texts with the same id the last one is kept.
+        Without ``ids``, or where one is None, a UUID is drawn. Of texts with the same id the last one is kept. With
+        ``replace=False``, an id that is in the store is an IdExistsError, and nothing is added.
         """
         n = len(texts)
         for name, values in (("vectors", vectors), ("metadatas", metadatas), ("ids", ids)):
@@ -165,8 +181,8 @@ class TextStore:
                 make = Index if self._path is None else partial(Index.create, self._path)
                 self.index = make(hasher, partitions=self._partitions, metric=_COSINE)
             index = self.index
-        index.upsert(floats[last], [names[place] for place in last], table.take(last))
-        self._words = None
+        write = index.upsert if replace else index.add
+        write(floats[last], [names[place] for place in last], table.take(last))
         # after about √n small additions, so that neither they nor searches become slow
         if index.info()["segments"] > max(_FEWEST_SEGMENTS, len(index) ** 0.5):
             index.compact()
@@ -194,9 +210,9 @@ class TextStore:
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove the texts with these ids; ids that are not in the store do not matter."""
-        if self.index is not None and (known := _known(self.index, ids)):
-            self.index.remove(known)
-            self._words = None
+        index = self.index
+        if index is not None and (known := _known(index, ids)):
+            index.remove(known, missing_ok=True)  # another thread may have removed some meanwhile
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the store to a new or empty folder; with ``overwrite``, in place of the index that is there."""
@@ -211,9 +227,10 @@ class TextStore:
 
     def get(self, ids: Sequence[str]) -> list[Text]:
         """Texts with these ids, in their order; ids that are not in the store are passed over."""
-        if self.index is None or not (known := _known(self.index, ids)):
+        index = self.snapshot().index
+        if index is None or not (known := _known(index, ids)):
             return []
-        return _texts(known, self.index.get(known, [TEXT, METADATA]))
+        return _texts(known, index.get(known, [TEXT, METADATA]))
 
     def vectors(self, ids: Sequence[str]) -> npt.NDArray[Any]:
         """Vectors of some texts, all of which must be in the store, scaled to length 1."""
@@ -223,9 +240,10 @@ class TextStore:
 
     def matching(self, filter: Filter) -> list[str]:
         """Ids of the texts for which a filter holds, as in :meth:`search`."""
-        index = self.index
-        if index is None or not len(index):
-            return []
+        index = self.snapshot().index
+        return [] if index is None or not len(index) else self._matching(index, filter)
+
+    def _matching(self, index: Index, filter: Filter) -> list[str]:
         ids = index.ids
         if callable(filter):
             return [text.id for text in _texts(ids, index.get(ids, [TEXT, METADATA])) if filter(text)]
@@ -267,53 +285,54 @@ class TextStore:
             The text of each query. The first such search reads all texts. Needs the package bm25s.
         """
         floats = _as_vectors(queries)
-        index = self.index
-        number = min(as_count("k", k), len(self))
+        index, wanted = self.snapshot().index, as_count("k", k)
+        if words is not None and (isinstance(words, str) or len(words) != len(floats)):
+            raise DataError(f"words must have the text of each of the {len(floats)} queries, got {words!r:.60}")
+        number = 0 if index is None else min(wanted, len(index))
         if index is None or not number:
             return [[] for _ in floats]
         filter = None if filter == {} else filter
         if words is not None:
             return self._fused(index, floats, words, number, filter, among)
+        return self._nearest(index, floats, number, filter, among)
+
+    def _nearest(
+        self, index: Index, floats: Any, number: int, filter: Filter | None, among: Sequence[str] | None
+    ) -> list[list[Text]]:
         where, fields = (None, []) if filter is None or callable(filter) else self._condition(filter)
         if filter is not None and (callable(filter) or fields):
-            where, among = None, self._passing(filter, among)
+            where, among = None, self._passing(index, filter, among)
         similarities, ids, table = index.search(
             floats, number, recall=self._recall, columns=[TEXT, METADATA], among=among, where=where
         )
         found = _texts(ids.ravel(), table, np.clip(similarities, -1, 1).ravel())
-        rows = [found[start : start + number] for start in range(0, len(found), number)]
+        width = ids.shape[1]  # less than ``number`` if another thread has removed texts
+        rows = [found[start : start + width] for start in range(0, len(found), width)]
         return [[text for text in row if text.id is not None] for row in rows]
 
-    def _passing(self, filter: Filter, among: Sequence[str] | None) -> list[str]:
-        passing = self.matching(filter)
+    def _passing(self, index: Index, filter: Filter, among: Sequence[str] | None) -> list[str]:
+        passing = self._matching(index, filter)
         return passing if among is None else list(set(passing).intersection(among))
 
     def _fused(
         self, index: Index, queries: Any, words: Sequence[str], k: int, filter: Filter | None, among: Any
     ) -> list[list[Text]]:
         """The best texts by reciprocal ranks (G. Cormack, C. Clarke and S. Büttcher, SIGIR 2009)."""
-        bm25s = import_extra("bm25s", "hybrid", "a hybrid search")
-        if self._words is None:
-            ids, model = index.ids, bm25s.BM25()
-            texts = [text or "" for text in index.get(ids, [TEXT])[TEXT].to_pylist()]
-            model.index(_tokens(bm25s, texts), show_progress=False)
-            self._words = ids, model
-        ids, model = self._words
+        ids, shared = _words_of(index)
         if filter is not None:
-            among = self._passing(filter, among)
+            among = self._passing(index, filter, among)
         allowed = None if among is None else set(among)
         depth, found = max(2 * k, _RANKS_FUSED), []
-        nearest = TextStore.search(self, queries, depth, among=among)
-        for vector, near, tokens in zip(queries, nearest, _tokens(bm25s, words), strict=True):
-            scores = model.get_scores(tokens)
-            order = (place for place in np.argsort(-scores, kind="stable") if scores[place] > 0)
-            sharing = [ids[place] for place in order if allowed is None or ids[place] in allowed][:depth]
+        nearest = self._nearest(index, queries, min(depth, len(index)), None, among)
+        for vector, near, text in zip(queries, nearest, words, strict=True):
+            sharing = (ids[place] for place in shared.sharing(text))
+            some = islice((id for id in sharing if allowed is None or id in allowed), depth)
             ranks: Counter[str] = Counter()
-            for ranked in ([text.id for text in near], sharing):
+            for ranked in ([text.id for text in near], some):
                 for rank, id in enumerate(ranked, 1):
                     ranks[id] += 1 / (_RANK_OFFSET + rank)  # type: ignore[assignment]
             best = [id for id, _ in ranks.most_common(k)]
-            cosines = self.vectors(best) @ vector / np.linalg.norm(vector)
+            cosines = index.vectors(best) @ vector / np.linalg.norm(vector)
             table = index.get(best, [TEXT, METADATA])
             found.append(_texts(best, table, np.clip(cosines, -1, 1)))
         return found
@@ -353,9 +372,15 @@ def _fitted(hasher: Hasher | None, vectors: npt.NDArray[Any]) -> Hasher:
     return hasher
 
 
-def _tokens(bm25s: Any, texts: Sequence[str]) -> list[list[str]]:
-    """The words of texts of any language, in small letters."""
-    return bm25s.tokenize(list(texts), stopwords=[], return_ids=False, show_progress=False)
+def _words_of(index: Index) -> tuple[Any, Words]:
+    """The ids of all texts, and their words; both are kept with the state that they belong to."""
+    kept = index._state.kept
+    found: tuple[Any, Words] | None = kept.get("words")
+    if found is None:
+        ids = index.ids
+        found = ids, Words([text or "" for text in index.get(ids, [TEXT])[TEXT].to_pylist()])
+        kept["words"] = found
+    return found
 
 
 def _as_vectors(vectors: Any) -> npt.NDArray[np.float32]:
@@ -372,9 +397,11 @@ def _texts(ids: Any, table: pyarrow.Table, similarities: Any = None) -> list[Tex
 
 def _as_json(metadata: Mapping[str, Any], id: str) -> str:
     try:
+        check_depth(dict(metadata).values())
         return json.dumps(dict(metadata), ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise DataError(f"the metadata of {id!r} cannot be written as JSON: {error}; give other values") from error
+        reason = str(error).partition(";")[0]
+        raise DataError(f"the metadata of {id!r} cannot be written as JSON: {reason}; give other values") from error
 
 
 def _schema(columns: Mapping[str, type]) -> pyarrow.Schema:

@@ -15,15 +15,14 @@ from typing import Any
 import xxhash
 
 from autojacobin.codes import Codes
-from autojacobin.core.files import write_atomically
+from autojacobin.core.files import as_path, clear_os_errors, write_atomically
 from autojacobin.core.lock import LOCK_NAME, WriterLock
 from autojacobin.core.parallel import Progress
 from autojacobin.core.vectors import check_size
-from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import AutoJacobinError, DataError, DataTypeError, StorageError
 from autojacobin.hashers import Hasher, check_fitted, load
 from autojacobin.index.changes import adopt_segments, encoded_parts
-from autojacobin.index.folder import Folder, clear_os_errors
+from autojacobin.index.folder import Folder
 from autojacobin.index.manifest import Manifest, SegmentRecord
 from autojacobin.index.segment import ROWS_PER_BLOCK, Part, open_segment, write_segments
 from autojacobin.index.state import NewIds, State
@@ -32,6 +31,7 @@ from autojacobin.jobs.workers import Workers
 from autojacobin.search.distances import METRICS
 
 _JOB_NAME = "JOB.json"
+_ADVICE = "what was computed is kept; make room or fix the access, and begin again"
 
 Records = tuple[SegmentRecord, ...]
 
@@ -76,6 +76,7 @@ def build_index(
         return n
     folder = Folder(target)
     with folder.locked(), job.locked(hasher, vectors=bool(keep_vectors)):
+        folder.check_vacant("add to it with Index.add")  # another job may have made it just before the lock was taken
         done = {chunk: records for chunk in chunks if (records := _finished_segments(job, chunk, hasher)) is not None}
         missing = [chunk for chunk in chunks if chunk not in done]
         settings = (str(job.model), str(job.path), bool(keep_vectors))
@@ -127,7 +128,7 @@ class JobFolder:
         """Make the folder, or continue in it, and keep other processes out of it within the block."""
         lock = WriterLock(self.path)
         try:
-            with clear_os_errors(self.path, "write to"):
+            with clear_os_errors(f"write to {self.path}", _ADVICE):
                 if not self.path.parent.is_dir():
                     raise StorageError(f"cannot make {self.path}: the folder {self.path.parent} does not exist")
                 self.path.mkdir(exist_ok=True)
@@ -222,17 +223,19 @@ def _write_chunk(chunk: Chunk, model: str, folder: str, keep_vectors: bool, reco
     """Write the segments of a chunk to files with new names, and return their records."""
     target = Folder(folder)
     segments = write_segments(_parts(chunk, model, keep_vectors), target, loaded(model))
-    target.sync_names()
     records = tuple(segment.record for segment in segments)
-    _write_record(Path(record), {"chunk": chunk.digest, "segments": [asdict(segment) for segment in records]})
+    with clear_os_errors(f"write to {folder}", _ADVICE):
+        target.sync_names()
+        _write_record(Path(record), {"chunk": chunk.digest, "segments": [asdict(segment) for segment in records]})
     return records
 
 
 def _encode_chunk(chunk: Chunk, model: str, path: str, record: str) -> None:
     """Encode a chunk with the hasher at the path ``model``."""
     codes = Codes.concatenate(part.codes for part in _parts(chunk, model, keep_vectors=False))
-    codes.save(path, overwrite=True)
-    _write_record(Path(record), {"chunk": chunk.digest})
+    with clear_os_errors(f"write {path}", _ADVICE):
+        codes.save(path, overwrite=True)
+        _write_record(Path(record), {"chunk": chunk.digest})
 
 
 def _parts(chunk: Chunk, model: str, keep_vectors: bool) -> Iterator[Part]:

@@ -9,6 +9,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,12 +24,13 @@ import numpy.typing as npt
 
 from autojacobin.core.addresses import redacted_address, redacted_message
 from autojacobin.core.counts import as_count
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import Progress
 from autojacobin.core.sampling import as_random_state
 from autojacobin.core.vectors import as_floats
 from autojacobin.datasets import Vectors, open_vectors
 from autojacobin.datasets.formats.flat import HEAD_BYTES, Layout, check_dimensions
-from autojacobin.datasets.formats.source import as_path
+from autojacobin.datasets.formats.source import clear_read_errors
 from autojacobin.datasets.vector_files import by_name
 from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError, import_extra, reason_of
 from autojacobin.index.segment import ROWS_PER_BLOCK
@@ -39,6 +41,10 @@ Patterns = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 ROWS_PER_CHUNK = 2**20
 _BYTES_AT_A_TIME = 2**24
 _FILES_AT_ONCE = 16  # reading a header is mostly waiting for a disk or a network
+_CONTENT_FACTS = (  # by which the file systems of fsspec say that the content of a file is another one
+    "size", "etag", "contentmd5", "md5hash", "digest", "crc", "hex", "blobid", "generation", "lastmodified", "mtime",
+    "modified", "modify", "modificationtime", "updated", "created",
+)  # fmt: skip
 
 
 def survey(patterns: Patterns) -> Inputs:
@@ -82,12 +88,15 @@ def draw_sample(
 
 @contextmanager
 def open_piece(piece: Piece) -> Iterator[Callable[[Any], npt.NDArray[Any]]]:
-    """Open the file of a piece; the block gets a function from ascending row numbers, or a slice, to vectors."""
+    """Open the file of a piece; the block gets a function from ascending row numbers, or a slice, to vectors.
+
+    A file that is another one than when it was first seen, before or after the block, is an error.
+    """
     try:
-        with _opened(piece.path) as ((rows, _), _, read):
-            if piece.stop > rows:
-                raise FormatError(f"{piece} holds {rows} vectors, expected {piece.stop} or more as before; begin again")
+        with _opened(piece.path) as (_, _, read):
+            _check_same(piece)
             yield read
+            _check_same(piece)
     except (FormatError, StorageError):
         raise  # these name their file
     except DataError as error:
@@ -103,7 +112,7 @@ class Piece:
     path: str = field(repr=False)
     start: int
     stop: int
-    stamp: str = ""  # changes when the file does
+    stamp: str  # changes when the file does
 
     def __str__(self) -> str:
         return redacted_address(self.path)
@@ -202,20 +211,62 @@ def _matches(pattern: Any) -> list[str]:
     path = os.fspath(as_path(pattern))
     # the name of an existing file is no pattern, even with brackets in it
     named = os.path.exists(path) or not glob.has_magic(path)
-    matches = [path] if named else glob.glob(path, recursive=True)
+    matches = [path] if named else _globbed(path)
     return [os.path.abspath(match) for match in matches]  # workers have other working directories
+
+
+def _globbed(pattern: str) -> Iterable[str]:
+    """Paths that match a pattern; with ``**``, one for each file of each folder, whatever links lead there."""
+    parts = pattern.split(os.sep)
+    if "**" not in parts:
+        return glob.glob(pattern)
+    n = parts.index("**")
+    head, tail = os.sep.join(parts[:n]), os.sep.join(parts[n + 1 :]) or "*"
+    starts = glob.glob(f"{head}{os.sep}") if n else [f".{os.sep}"]
+    folders = [folder for start in starts for folder in _folders_under(start)]
+    found = [match for folder in folders for match in _globbed(os.path.join(glob.escape(folder), tail))]
+    found.sort(key=lambda path: path.count(os.sep), reverse=True)  # of several paths a shortest one is kept
+    return {(os.path.realpath(os.path.dirname(path)), os.path.basename(path)): path for path in found}.values()
+
+
+def _folders_under(start: str) -> list[str]:
+    """A folder and all in it but hidden ones, each once, by a path without links where there is one."""
+    seen: set[str] = set()
+    found, waiting = [], [start]
+    while waiting:
+        for path, names, _ in os.walk(waiting.pop(0)):
+            real = os.path.realpath(path)
+            names[:] = [] if real in seen else sorted(name for name in names if not name.startswith("."))
+            if real not in seen:
+                seen.add(real)
+                found.append(path)
+            waiting += [link for name in names if os.path.islink(link := os.path.join(path, name))]
+    return found
 
 
 def _inspect(path: str) -> tuple[Piece, int, np.dtype[Any]]:
     """All rows of a file, and the width and the type of its vectors."""
-    if _is_remote(path):
-        with _translated_errors(path):
-            system, name = _file_system(path)
-            stamp = str(system.ukey(name))
+    stamp = _stamp(path)  # first, so that a file that is replaced meanwhile is not taken for the new one
     with _opened(path) as ((rows, width), dtype, _):
-        if not _is_remote(path):
-            stamp = "{0.st_size}-{0.st_mtime_ns}".format(os.stat(path))
         return Piece(path, 0, rows, stamp), width, dtype
+
+
+def _stamp(path: str) -> str:
+    """What changes when a file does, equal on all machines: neither times of access nor the number of an inode."""
+    if not _is_remote(path):
+        with clear_read_errors(Path(path)):
+            return "{0.st_size}-{0.st_mtime_ns}".format(os.stat(path))
+    with _translated_errors(path):
+        system, name = _file_system(path)
+        system.invalidate_cache()  # of listings, which may be old
+        facts = {re.sub("[-_]", "", str(key).lower()): value for key, value in system.info(name).items()}
+    return "-".join(str(facts[key]) for key in _CONTENT_FACTS if facts.get(key) is not None)
+
+
+def _check_same(piece: Piece) -> None:
+    """Raise a StorageError if the file of a piece was changed or replaced since it was first seen."""
+    if _stamp(piece.path) != piece.stamp:
+        raise StorageError(f"{piece} was changed while the job ran, expected the file as it was before; begin again")
 
 
 @contextmanager

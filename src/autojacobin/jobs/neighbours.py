@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.core.arrays import to_host
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import Progress, slices
 from autojacobin.core.vectors import as_floats, as_matrix
-from autojacobin.datasets.formats.source import as_path
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.index.changes import read_segments, read_state
@@ -79,7 +79,7 @@ def search_index(
 
     Returns
     -------
-    distances, ids : arrays of shape (n_queries, k)
+    distances, ids : arrays of shape (n_queries, min(k, len(index)))
     """
     where = os.path.abspath(as_path(path))
     folder = Folder(where)

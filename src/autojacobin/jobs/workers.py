@@ -6,9 +6,11 @@ import importlib
 import logging
 import re
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 from autojacobin.core.addresses import redacted_address, redacted_message
@@ -50,24 +52,66 @@ def connect(address: str) -> Iterator[Workers]:
         )
     distributed = import_extra("distributed", "cluster", "work on a cluster")
     dask = import_extra("dask", "cluster", "work on a cluster")
-    with ExitStack() as stack:
+    stack = ExitStack()
+    try:
         stack.enter_context(dask.config.set(_SETTINGS))
-        if local is not None:
-            started = distributed.LocalCluster(
-                n_workers=int(local[1]),
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=None,
-                # a free port; with the default one, a second job would warn
-                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                memory_limit=None,  # mapped arrays would count as used memory
-                silence_logs=logging.CRITICAL,
-                preload=["autojacobin.jobs.workers"],
-            )
-            client = distributed.Client(stack.enter_context(started))
-        else:
+        if local is None:
             client = _client(distributed, str(address))
+        else:
+            with _signals_later():  # or workers that are just being started would be left alone
+                client = distributed.Client(stack.enter_context(_new_workers(distributed, int(local[1]))))
         yield Workers(stack.enter_context(client))
+    finally:
+        with _signals_later():
+            stack.close()
+
+
+def _new_workers(distributed: Any, n: int) -> Any:
+    """Start a cluster of processes on this machine."""
+    try:
+        return distributed.LocalCluster(
+            n_workers=n,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            # a free port; with the default one, a second job would warn
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+            memory_limit=None,  # mapped arrays would count as used memory
+            silence_logs=logging.CRITICAL,
+            preload=["autojacobin.jobs.workers"],
+        )
+    except Exception as error:  # of Dask, of several kinds
+        reason = reason_of(error).rstrip(".")
+        raise AutoJacobinError(
+            f"the workers of local:{n} could not be started: {reason}; begin again, with fewer of them if memory is "
+            "short; a script needs `if __name__ == '__main__':` around the call"
+        ) from error
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Handle signals when the block has ended. Processes that are started in it ignore Ctrl-C from their beginning.
+
+    A terminal sends Ctrl-C to every process, and only the one that was called should handle it.
+    """
+    caught: list[int] = []
+    kept: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for which in (signal.SIGINT, signal.SIGTERM):
+            kept[which] = signal.signal(which, lambda number, _: caught.append(number))
+    posix = hasattr(signal, "pthread_sigmask")
+    if posix:
+        resource_tracker.ensure_running()  # whose start would unblock the signal
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if posix:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for restored, handler in kept.items():
+            signal.signal(restored, handler)
+        if caught:
+            signal.raise_signal(caught[0])
 
 
 class Workers:
@@ -117,7 +161,7 @@ class Workers:
 
 
 def dask_setup(_: Any) -> None:
-    """Ignore Ctrl-C in a worker; a terminal sends it to every process, and the client handles it."""
+    """Ignore Ctrl-C in a worker also on Windows, where signals cannot be blocked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

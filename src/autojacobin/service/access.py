@@ -11,9 +11,8 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 
-from autojacobin.core.files import clear_os_errors
+from autojacobin.core.files import as_path, clear_os_errors
 from autojacobin.errors import DataError
 from autojacobin.service.responses import Problem
 
@@ -25,6 +24,7 @@ VECTORS_TOGETHER = 512  # most vectors of several requests that one call searche
 _SHORTEST_TOKEN = 16
 _TOKEN = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"https?://[^/\s*]+")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]*)(?::[0-9]*)?")  # a name or an address, and perhaps a port
 _WRITE_PATH = re.compile(r"/v1/[^/]+/vectors")
 _CHALLENGE = 'Bearer realm="autojacobin", Basic realm="autojacobin", charset="UTF-8"'
 
@@ -93,10 +93,10 @@ class Access:
             raise Problem(401, "unauthorized", detail, {"WWW-Authenticate": "Bearer"})
 
     def _check_host(self, host: str) -> None:
-        name = host.lower().rpartition("]")[0] + "]" if host.startswith("[") else host.lower().partition(":")[0]
-        if not is_loopback(name.strip("[]")) and name not in self.hosts:
-            shown = name[:80]
-            detail = f"this service has no host name {shown!r}; use the name of this machine, or start it with "
+        form = _HOST.fullmatch(host.lower())
+        name = host.lower() if form is None else form[1]
+        if form is None or not (is_loopback(name.strip("[]")) or name in self.hosts):
+            detail = f"this service has no host name {name[:80]!r}; use the name of this machine, or start it with "
             raise Problem(421, "unknown-host", detail + "--allow-host")
 
 
@@ -166,8 +166,9 @@ def read_token(file: str | os.PathLike[str] | None = None, variable: str = TOKEN
     """Give the token in a file, else the one in a variable of the environment, else none."""
     if file is None:
         return os.environ.get(variable, "").strip() or None
+    file = as_path(file)
     with clear_os_errors(f"read the token file {file}", "give a file that holds it"):
-        token = Path(file).read_text(encoding="utf-8", errors="replace").strip()
+        token = file.read_text(encoding="utf-8", errors="replace").strip()
     if not token:
         raise DataError(f"the token file {file} is empty, expected a token; make one with: openssl rand -hex 32")
     return token

@@ -112,9 +112,9 @@ class Calls:
 
         Returns
         -------
-        distances, ids : arrays of shape (n_queries, k)
-            In order of distance; equal distances in order of id. Names are strings. Where a filter leaves fewer than k
-            vectors, the last ids are -1, or None if ids are names or there are columns and no neighbour at all; their
+        distances, ids : arrays of shape (n_queries, min(k, vectors in the index))
+            In order of distance; equal distances in order of id. Names are strings. Where a filter leaves fewer, the
+            last ids are -1, or None if ids are names or there are columns and no neighbour at all; their
             distances are NaN.
         payload : list of lists of dicts
             If there are ``columns``: those of each neighbour of each query, and None where there is no neighbour.

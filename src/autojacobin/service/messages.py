@@ -127,7 +127,7 @@ REQUESTS: tuple[type[Request], ...] = (
 
 
 class Neighbours(Struct, omit_defaults=True):
-    """Neighbours of each query in order of distance, null where there are no more; and columns of their payload."""
+    """Neighbours of each query in order of distance, null where a filter leaves too few; columns of their payload."""
 
     index: str
     generation: int | None
@@ -275,7 +275,7 @@ _REFUSALS = {
 _RAW_BODY = f"Little-endian float32 numbers, or bytes of packed codes, row by row; {SHAPE} says how many."
 _RAW_NEIGHBOURS = (
     "All distances as float64, then all ids as int64, little-endian, row by row; for integer ids without columns. "
-    "Where there are no more neighbours, NaN and -1."
+    "Where a filter leaves too few neighbours, NaN and -1."
 )
 
 

@@ -143,7 +143,7 @@ def too_much(cost: int, work: int) -> Problem:
 
 def run_batch(operations: Sequence[Operation], limits: Limits) -> list[Result | Exception]:
     """Run operations with equal keys in one call, or in two halves if one cannot run with the others; return errors."""
-    index = operations[0].served.index  # one version for all of them, even if a new one replaces it now
+    index = operations[0].served.index._frozen()  # one version for all of them, even if it is written to now
     try:
         rows = [operation.rows(index) for operation in operations]
         allowed = [operation.within(index, limits) for operation in operations]
@@ -163,7 +163,7 @@ def _run_rows(operation: Operation, index: Index, parts: list[npt.NDArray[Any]])
         arrays, payload, k = (index.hasher.encode(index.metric.queries(rows)),), None, 0
     else:
         found = index.search(rows, among=operation.among, **vars(operation.options))
-        arrays, payload, k = found[:2], None if operation.options.columns is None else found[2], operation.options.k
+        arrays, payload, k = found[:2], None if operation.options.columns is None else found[2], found[1].shape[1]
     results: list[Result | Exception] = []
     for part, stop in zip(parts, accumulate(map(len, parts)), strict=True):
         start = stop - len(part)

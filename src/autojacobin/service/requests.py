@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,6 +19,7 @@ from starlette.types import Receive
 from autojacobin.codes import Codes
 from autojacobin.core.vectors import check_finite
 from autojacobin.hashers import OwnCodes
+from autojacobin.index.names import as_uuid
 from autojacobin.service import messages
 from autojacobin.service.access import Limits
 from autojacobin.service.operations import Change, Operation, Options, too_much, write
@@ -29,7 +29,6 @@ from autojacobin.service.served import ServedIndex, takes_codes, width_of
 _SHAPE_FORM = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _RAW_NUMBERS = {"codes": ("u1", "bytes"), "vectors": ("<f4", "little-endian float32 numbers")}
 _USUAL_K = 10
-_DEEPEST = 32  # lists and objects of a payload inside each other
 _TEXTS = ("index", "distance", "bitorder")  # in a query string, where other words are read as JSON
 _WORDS = {
     "array": "a list", "bool": "a boolean", "bytes": "text in base64", "float": "a number", "int": "an integer",
@@ -107,7 +106,6 @@ class Requests:
             raise invalid("id_kind is the kind of the ids, got no ids; send them too, or leave it out")
         if ids is not None:
             ids = as_ids("ids", ids, request.id_kind or known)
-        _check_depth(request.payload)
         return partial(write, served, change, ids, rows, request.payload)
 
     def find_index(self, name: str | None) -> ServedIndex:
@@ -194,7 +192,7 @@ def as_ids(name: str, ids: list[Any], kind: str | None) -> list[Any]:
     if kind != "uuid":
         return ids
     try:
-        return [uuid.UUID(id) for id in ids]
+        return [as_uuid(id) for id in ids]
     except ValueError:
         raise invalid(f"{name} must be UUIDs, got something else; write them in full") from None
 
@@ -282,15 +280,6 @@ def _read_among(among: list[Any], kind: str) -> list[Any]:
     if len(lists) < len(among):
         raise invalid("among must be a list of ids, or one such list for each query, got both")
     return [as_ids("among", entry, kind) for entry in lists]
-
-
-def _check_depth(value: Any, left: int = _DEEPEST) -> None:
-    """Refuse a payload that is nested so deeply that Arrow would take seconds for it, or fail."""
-    if isinstance(value, list | dict):
-        if not left:
-            raise invalid(f"payload may have {_DEEPEST} lists and objects inside each other, got more; flatten it")
-        for part in value.values() if isinstance(value, dict) else value:
-            _check_depth(part, left - 1)
 
 
 def _read_matrix(vectors: list[list[float]], width: int) -> npt.NDArray[np.float32]:

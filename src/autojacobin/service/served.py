@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin.core.files import as_path
 from autojacobin.core.parallel import Progress, usable_cores
 from autojacobin.errors import AutoJacobinError, DataError, StorageError
 from autojacobin.hashers import LSH, BinaryAutoencoder, Hasher, OwnCodes, Sign
@@ -48,7 +49,8 @@ class ServedIndex:
     def __init__(
         self, name: str, source: Index | str | os.PathLike[str], limits: Limits | None = None, device: str = "cpu"
     ) -> None:
-        self.name, self._source, self._device = name, source, device
+        self.name, self._device = name, device
+        self._source = source if isinstance(source, Index) else as_path(source)
         self._limits = limits or Limits()
         self.refreshes = self.failed_refreshes = self._n_writes = 0
         self._reported: Any = ()
@@ -89,7 +91,7 @@ class ServedIndex:
 
     def warm(self, index: Index | None = None) -> None:
         """Search in every way that a request can ask for, so that no request waits for the compiler or the disk."""
-        index = index or self.index
+        index = (self.index if index is None else index)._frozen()  # since a request may change it meanwhile
         if len(index) and warm_up(index, max(self._limits.vectors, VECTORS_TOGETHER)):
             _log.info("%s is warm", self.name)
 

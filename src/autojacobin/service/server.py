@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from autojacobin.core.signals import stopping_signals
 from autojacobin.errors import MissingExtraError, StorageError, import_extra
 from autojacobin.service.access import Access, Limits
 
@@ -46,8 +47,10 @@ def serve(
     pages: Pages | None = None,
     device: str = "cpu",
     announce: Callable[[str], object] | None = None,
-) -> None:
+) -> bool:
     """Serve indexes over HTTP until the process gets a signal to stop; requests under way are finished.
+
+    A second Ctrl-C meanwhile ends it at once. Return whether all requests that were accepted have been answered.
 
     Parameters
     ----------
@@ -76,6 +79,7 @@ def serve(
             if announce is not None:
                 announce(server.address)
             server.run()
+        return not server.was_forced
     finally:
         sys.setswitchinterval(switching)
 
@@ -140,6 +144,11 @@ class HttpServer:
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._listener.getsockname()[1]}"
 
+    @property
+    def was_forced(self) -> bool:
+        """Whether a second Ctrl-C ended it before all requests were answered."""
+        return bool(self._server.force_exit)
+
     def __enter__(self) -> HttpServer:
         return self
 
@@ -173,7 +182,7 @@ class HttpServer:
         def stop(*_: Any) -> None:
             self._server.should_exit = True
 
-        kept = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        kept = {number: signal.signal(number, stop) for number in stopping_signals()}
         try:
             yield
         except (KeyboardInterrupt, asyncio.CancelledError):

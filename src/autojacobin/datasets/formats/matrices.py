@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from autojacobin.core.arrays import adopt, to_host
 from autojacobin.core.counts import as_count
+from autojacobin.core.vectors import why_no_array
 from autojacobin.datasets.formats.source import Source, spooled
 from autojacobin.errors import DataError, DataTypeError, FormatError
 
@@ -27,8 +29,9 @@ class Vectors:
     takes an array takes a ``Vectors``. Chunked HDF5 and Parquet are read slice by slice. For anything else than a row
     or a slice they are decoded once into an unnamed temporary file, which is mapped.
 
-    Arrays that were returned stay valid after :meth:`close`. No other program may shorten the file while it is open;
-    ``write_vectors`` replaces files as a whole, which is safe.
+    Arrays that were returned stay valid after :meth:`close`. No other program may shorten the file while it is open:
+    that is a FormatError when rows are read next, but the end of a program that reads an array which it was given
+    before. ``write_vectors`` replaces files as a whole, which is safe.
 
     Attributes
     ----------
@@ -51,6 +54,7 @@ class Vectors:
         self.path, self.format, self._source = path, format, rows
         self.shape, self.dtype = (int(rows.shape[0]), int(rows.shape[1])), rows.dtype
         self._array = rows if isinstance(rows, np.ndarray) else None
+        self._map = _map_of(self._array)
         self._lock = threading.RLock()  # the libraries that decode do not support several threads in one file
 
     def __len__(self) -> int:
@@ -103,6 +107,7 @@ class Vectors:
 
     def _rows(self, start: int, stop: int) -> Any:
         with self._lock:
+            self._check_size()
             return (self._source if self._array is None else self._array)[start:stop]
 
     def _whole(self) -> npt.NDArray[Any]:
@@ -111,7 +116,23 @@ class Vectors:
                 spans = steps(self.shape[0], rows_per_block(self.shape[1], self.dtype))
                 blocks = (np.ascontiguousarray(self._rows(*span)) for span in spans)
                 self._array = spooled(blocks, f"decode {self.path}").view(self.dtype).reshape(self.shape)
+            self._check_size()
             return self._array
+
+    def _check_size(self) -> None:
+        """Raise a FormatError if the file was shortened: the system ends a process that reads the missing part."""
+        if self._map is not None and (size := self._map.size()) < len(self._map):
+            raise FormatError(
+                f"{self.path} was shortened while it was open, to {size:,} of {len(self._map):,} bytes; read it again "
+                "when it is complete, and replace files by renaming, as write_vectors does"
+            )
+
+
+def _map_of(array: Any) -> mmap.mmap | None:
+    """The map of a file that an array is a view of."""
+    while isinstance(array, np.ndarray | memoryview):
+        array = array.base if isinstance(array, np.ndarray) else array.obj
+    return array if isinstance(array, mmap.mmap) else None
 
 
 def rows_per_block(width: int, dtype: np.dtype[Any]) -> int:
@@ -195,7 +216,7 @@ def _as_block(block: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(to_host(adopt(block)))
     except (ValueError, TypeError) as error:
-        raise DataTypeError(f"vectors cannot be read as an array: {error}; {advice}") from error
+        raise DataTypeError(f"the argument vectors {why_no_array(block, error)}; {advice}") from error
     if array.dtype.kind not in "biuf":
         raise DataTypeError(f"vectors must be numbers, got {array.dtype}; {advice}")
     if array.ndim != 2 or not array.shape[1]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import mmap
 import os
-import re
-import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,11 +15,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.addresses import redacted_address
-from autojacobin.core.files import clear_os_errors, os_reason
-from autojacobin.errors import AutoJacobinError, DataError, FormatError, StorageError, reason_of
+from autojacobin.core.files import check_not_special, clear_os_errors, os_reason
+from autojacobin.errors import AutoJacobinError, FormatError, reason_of
 
-_ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+://")
 _BYTES_PER_READ = 2**20
 
 
@@ -40,32 +36,14 @@ class Source:
         return len(self.content)
 
 
-def as_path(path: Any) -> Path:
-    """Convert what the caller passed to a path."""
-    text = os.fsdecode(path)
-    if _ADDRESS.match(text) and not os.path.exists(text):
-        raise DataError(
-            f"a path on this machine is expected, got the address {redacted_address(text)}; fetch the file first, or "
-            "read it with autojacobin.jobs"
-        )
-    return Path(text)
-
-
 def open_source(path: Path) -> Source:
     """Map a file of any size; its bytes are read when they are used."""
     with clear_read_errors(path):
-        if (what := _special(os.stat(path).st_mode)) is not None:
-            raise StorageError(f"cannot read {path}: it is {what}, expected a file of vectors; give the path of a file")
+        check_not_special(path, "read", "a file of vectors")
         with open(path, "rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 raise FormatError(f"{path} is empty (0 bytes), expected a file of vectors; write or fetch it again")
             return Source(path, _mapped(file))
-
-
-def check_not_special(path: Path) -> None:
-    """Raise an error if a folder, pipe or device is at ``path``: a rename would replace it by a plain file."""
-    if os.path.exists(path) and (what := _special(os.stat(path).st_mode)) is not None:
-        raise StorageError(f"cannot write {path}: it is {what}, expected a file or nothing; give the path of a file")
 
 
 def unpacked(source: Source) -> Source:
@@ -127,9 +105,3 @@ def _chunks(source: Source) -> Iterator[bytes]:
 
 def _mapped(file: BinaryIO) -> npt.NDArray[np.uint8]:
     return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint8)
-
-
-def _special(mode: int) -> str | None:
-    if stat.S_ISREG(mode):
-        return None
-    return "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"

@@ -79,6 +79,9 @@ class AutoEncoderHasher(LinearHasher):
         "random", Choice(*INITS), "Initial hyperplanes: PCA, rotated at random, or those of a method."
     )
     tol: float = parameter(0.0, Number(0), "Stop after an epoch that reduces the cost by less than this share.")
+    stop_below: float | None = parameter(
+        None, OrNone(Number(0)), "Stop after a step that brings the cost of its batch below this number."
+    )
     max_seconds: float | None = parameter(
         None,
         OrNone(Number(0, above_low=True)),
@@ -146,10 +149,8 @@ class AutoEncoderHasher(LinearHasher):
     def _trained(
         self, network: Network, X: Any, objective: Objective, rng: np.random.RandomState, **options: Any
     ) -> tuple[Network, History]:
-        corrupt = self._corruption(rng)
-        return train(
-            network, X, objective, rng=rng, batch_size=self.batch_size, tol=self.tol, corrupt=corrupt, **options
-        )
+        given = {name: getattr(self, name) for name in ("batch_size", "tol", "stop_below")}
+        return train(network, X, objective, rng=rng, corrupt=self._corruption(rng), **given, **options)
 
     def _keep(self, X: Any, network: Network, history: History) -> None:
         """Store the network that training has ended with."""

@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from autojacobin.autoencoder import (
     LineBuffer,
@@ -22,7 +23,9 @@ from autojacobin.autoencoder import (
     history,
     steps,
 )
+from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace, to_host
+from autojacobin.core.linear_algebra import centre
 from autojacobin.core.parallel import one_blas_thread
 from autojacobin.hashers.autoencoders.autobin import INITS, AutoEncoderHasher, initial_network
 from autojacobin.hashers.learning import warn_caller
@@ -43,7 +46,11 @@ from autojacobin.hashers.persistence import Tensor
 
 PUBLISHED = Recipe(init="random", alpha=0.1, jacobian_weight=1.0, energy=0.98)
 PUBLISHED_PARAMETERS: dict[str, Any] = {**vars(PUBLISHED), "pca_energy": None}
+FROM_ITQ_PARAMETERS: dict[str, Any] = {
+    "init": "itq", "centred": True, "jacobian_weight": 0.1, "energy": 0.98, "pca_energy": 0.9,
+}  # fmt: skip
 _ALPHAS = (0.01, 0.1, 1.0)
+_ALPHAS_CENTRED = (0.03, 0.1, 0.3, 1.0)
 _ALPHAS_WITHOUT_JACOBIAN = (0.003, 0.03, 0.3)
 _EPOCHS_WITHOUT_JACOBIAN = 3  # times as many epochs, because they take a fraction of the time
 _ENERGIES = (0.98, 0.8)
@@ -113,6 +120,11 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         "auto", OrAuto(Number(0)), "Weight w of the Jacobian term; 1 in the paper."
     )
     init: str = parameter("auto", OrAuto(Choice(*INITS)), "Initial hyperplanes, as in :class:`AutoBin`.")
+    centred: bool = parameter(
+        False,
+        Choice(True, False),
+        "Subtract the mean of the training data, and scale what is left. Off in the paper.",
+    )
     selection_k: int = parameter(
         10, Whole(1), "True neighbours per query in the m-Recall by which settings are chosen."
     )
@@ -132,6 +144,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
 
     _tensors: ClassVar[dict[str, Tensor]] = {
         **AutoEncoderHasher._tensors,
+        "mean_": Tensor("f", ("n_features",), "Mean that is subtracted; only if ``centred``.", optional=True),
         "tangent_rank_": Tensor(
             "i",
             ("n_samples",),
@@ -159,13 +172,31 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         """
         return cls(n_bits, **{**PUBLISHED_PARAMETERS, **parameters})
 
+    @classmethod
+    def from_itq(cls, n_bits: int = 64, **parameters: Any) -> AutoJacoBin:
+        """Make a hasher that trains with all terms of the cost, w = 0.1, from ITQ's rotation of the centred data.
+
+        α and the number of epochs are chosen on held-out training points; ITQ's own rotation is one of the candidates.
+        ``parameters`` are those of the class, and take precedence.
+        """
+        return cls(n_bits, **{**FROM_ITQ_PARAMETERS, **parameters})
+
+    def hyperplanes(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: D102
+        weights, offsets = super().hyperplanes()
+        return weights, offsets - weights @ self.mean_ if "mean_" in vars(self) else offsets
+
+    def decode(self, codes: Codes) -> npt.NDArray[Any]:  # noqa: D102
+        out = super().decode(codes)
+        return out + self.mean_ if "mean_" in vars(self) else out
+
     @property
     def trained_name(self) -> str:
         """The name of what was trained, such as "AutoBin from ITQ" without the Jacobian term."""
         return recipe_name(self.chosen_) if hasattr(self, "W1_") else type(self).__name__
 
     def _fit(self, X: Any, rng: np.random.RandomState) -> None:
-        for name in ("search_results_", "tangent_rank_"):
+        """Fit as published, by :meth:`_fit_given`; :meth:`_fit_chosen` does it with settings that suit the data."""
+        for name in ("search_results_", "tangent_rank_", "mean_"):
             self.__dict__.pop(name, None)
         report = TimeLimit(self.max_seconds, self.progress)
         originals = self._scaled(X)
@@ -174,19 +205,22 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         options = self._options(X.shape[1])
         if self.jacobian_weight and (self.n_epochs or options is None):
             self._warn_of_few_neighbors(X)
-        if options is None or len(X) < _FEWEST_TO_CHOOSE or not self._fit_chosen(X, originals, options, rng, report):
+        if options is None or len(X) < _FEWEST_TO_CHOOSE:
             self._fit_given(X, rng, report)
+        else:
+            self._fit_chosen(X, originals, options, rng, report)
         if principal is not None:
             network = principal.expand(Network(self.W1_, self.b1_, self.W2_, self.b2_))
             self.W1_, self.b1_, self.W2_, self.b2_ = network.W1, network.b1, network.W2, network.b2
 
-    def _principal_coordinates(self, X: Any) -> PrincipalCoordinates | None:
-        """The coordinates to train in; None for those of the data."""
-        if self.pca_energy is None or X.shape[1] < _FEWEST_FEATURES_TO_REDUCE or self.threshold == "origin":
-            return None
-        return PrincipalCoordinates.of(X, self.pca_energy, 2 * self.n_bits)
+    def _scaled(self, X: Any) -> Any:
+        if self.centred:
+            mean, X = centre(X)
+            self.mean_ = to_host(mean)
+        return super()._scaled(X)
 
     def _fit_given(self, X: Any, rng: np.random.RandomState, report: TimeLimit) -> None:
+        """Algorithm 1: initialise θ, estimate the tangent spaces, and take the steps of all epochs."""
         recipe = self._given()
         network = initial_network(X, self.n_bits, recipe.init, rng)
         tangents = self._tangents(X, recipe.energy, rng, report) if recipe.jacobian_weight else None
@@ -197,6 +231,12 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         self._keep(X, *trained)
         if tangents is not None:
             self.tangent_rank_ = to_host(tangents.known_ranks(recipe.energy))
+
+    def _principal_coordinates(self, X: Any) -> PrincipalCoordinates | None:
+        """The coordinates to train in; None for those of the data."""
+        if self.pca_energy is None or X.shape[1] < _FEWEST_FEATURES_TO_REDUCE or self.threshold == "origin":
+            return None
+        return PrincipalCoordinates.of(X, self.pca_energy, 2 * self.n_bits)
 
     def _given_settings(self) -> dict[str, Any]:
         return {**vars(self._given()), "n_epochs": self.n_epochs}
@@ -214,7 +254,7 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         possible = tuple(name for name in INITS if name != "okmeans" or self.n_bits <= n_features)
         return Options(
             inits=given.get("init", possible),
-            alphas=given.get("alpha", _ALPHAS),
+            alphas=given.get("alpha", _ALPHAS_CENTRED if self.centred else _ALPHAS),
             alphas_without_jacobian=given.get("alpha", _ALPHAS_WITHOUT_JACOBIAN),
             jacobian_weights=given.get("jacobian_weight", (0.0, 1.0)),
             energies=given.get("energy", _ENERGIES),
@@ -226,8 +266,8 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
     @one_blas_thread()  # otherwise the number of threads, through rounding, could decide between near equals
     def _fit_chosen(
         self, X: Any, originals: Any, options: Options, rng: np.random.RandomState, report: TimeLimit
-    ) -> bool:
-        """Choose the settings that suit the data best, and fit with them; False if the points hardly differ."""
+    ) -> None:
+        """Choose the settings that suit the data best, and fit with them; as published if the points hardly differ."""
         init_seed, batch_seed = (int(seed) for seed in rng.randint(2**31 - 1, size=2))
         all_points = len(X) <= _MOST_TO_CHOOSE
         rows = np.arange(len(X)) if all_points else np.sort(rng.choice(len(X), _MOST_TO_CHOOSE, replace=False))
@@ -235,7 +275,8 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         query_rows, base_rows = split(len(points), rng)
         base = points[base_rows]
         if float((base.max(axis=0) - base.min(axis=0)).max()) <= namespace(base).finfo(base.dtype).eps ** 2:
-            return False
+            self._fit_given(X, rng, report)
+            return
         self._check_selection_k(len(base))
         estimate = partial(self._tangents, energy=options.energies[0], rng=rng, report=report)
         spaces = cache(partial(estimate, points))  # prepared when a candidate with the Jacobian term needs them
@@ -269,7 +310,6 @@ class AutoJacoBin(ChoosesSettings, AutoEncoderHasher):
         if selected.steps and selected.recipe.jacobian_weight:
             self.tangent_rank_ = np.full(len(X), -1, dtype=np.int32)
             self.tangent_rank_[rows] = to_host(spaces().known_ranks(selected.recipe.energy))
-        return True
 
     def _deliver(
         self, X: Any, selected: Selected, spaces: Any, init_seed: int, score: Any, rng: Any, report: TimeLimit
