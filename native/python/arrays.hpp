@@ -71,8 +71,8 @@ void without_gil(Function&& function) {
 }
 
 // What a kernel reads or writes is checked once, here: a wrong shape is an error of the caller's code.
-inline void require(bool condition, const std::string& expected) {
-    if (!condition) throw nb::value_error(("wrong argument of a kernel: " + expected).c_str());
+inline void require(bool condition, const char* expected) {
+    if (!condition) throw nb::value_error(("wrong argument of a kernel: " + std::string(expected)).c_str());
 }
 
 // For classes that keep references to arrays: a copy of an index's memory is never what a caller wants.
