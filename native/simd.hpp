@@ -5,6 +5,7 @@
 // branch for a level, its last branch is plain C++ that every compiler turns into what that level has.
 #pragma once
 
+#include <array>
 #include <cstring>
 
 #include "arrays.hpp"
@@ -48,9 +49,30 @@ inline void store(T* to, Register<T> values) {
     std::memcpy(to, &values, sizeof values);
 }
 
+// The lanes of a register that is needed no more. GCC would keep one whose lanes are indexed in memory from the
+// beginning.
+template <class T>
+inline std::array<T, lanes<T>> as_array(Register<T> values) {
+    std::array<T, lanes<T>> result;
+    store(result.data(), values);
+    return result;
+}
+
 template <class T>
 inline Register<T> everywhere(T value) {
     return Register<T>{} + value;
+}
+
+// The same bits as lanes of another size
+template <class T, class From>
+inline Register<T> as(From lanes) {
+    static_assert(sizeof lanes == register_bytes);
+    return (Register<T>)lanes;
+}
+
+// Asks for a cache line without waiting for it. Any address will do.
+inline void prefetch(const void* address) {
+    __builtin_prefetch(address, 0, 3);
 }
 
 // Single bits, 64 in each lane
@@ -82,6 +104,150 @@ inline u64 nonzero_lanes(Register<u64> words) {
     return _mm_movemask_pd((__m128d)(words != 0));
 #else
     return u64(words[0] != 0) | u64(words[1] != 0) << 1;
+#endif
+}
+
+// Lane i is −1 where bit i is set, for lanes of 16 bits.
+inline Register<u16> lanes_of(u64 bits) {
+#if defined(__AVX512BW__)
+    return (Register<u16>)_mm512_movm_epi16(__mmask32(bits));
+#else
+    Register<u16> own;  // the bit of each lane
+    for (int i = 0; i < lanes<u16>; ++i) own[i] = u16(1 << i);
+    return (Register<u16>)((everywhere(u16(bits)) & own) == own);
+#endif
+}
+
+// 64 numbers of 16 bits
+using Words = std::array<Register<u16>, 64 / lanes<u16>>;
+
+// Bitmap of the numbers that are at most the limit.
+inline u64 at_most(const Words& values, u16 limit) {
+    const Register<u16> limits = everywhere(limit);
+#if defined(__AVX512BW__)
+    return u64(_mm512_cmple_epu16_mask((__m512i)values[0], (__m512i)limits)) |
+           u64(_mm512_cmple_epu16_mask((__m512i)values[1], (__m512i)limits)) << 32;
+#elif defined(__AVX2__)
+    const auto bits = [&](int i) {
+        const __m256i one = (__m256i)(values[i] <= limits), other = (__m256i)(values[i + 1] <= limits);
+        return u64(u32(_mm256_movemask_epi8(_mm256_permute4x64_epi64(_mm256_packs_epi16(one, other), 0xD8))));
+    };
+    return bits(0) | bits(2) << 32;
+#elif defined(__SSE4_1__)
+    const auto bits = [&](int i) {
+        const auto mask = [&](int j) {
+            const __m128i value = (__m128i)values[j];
+            return _mm_cmpeq_epi16(_mm_min_epu16(value, (__m128i)limits), value);
+        };
+        return u64(_mm_movemask_epi8(_mm_packs_epi16(mask(i), mask(i + 1))));
+    };
+    return bits(0) | bits(2) << 16 | bits(4) << 32 | bits(6) << 48;
+#elif defined(__aarch64__)
+    const uint8x16_t own = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const auto bytes = [&](int i) {
+        const uint8x8_t one = vmovn_u16((uint16x8_t)(values[i] <= limits));
+        return vandq_u8(vmovn_high_u16(one, (uint16x8_t)(values[i + 1] <= limits)), own);
+    };
+    const uint8x16_t halves = vpaddq_u8(vpaddq_u8(bytes(0), bytes(2)), vpaddq_u8(bytes(4), bytes(6)));
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(halves, halves)), 0);
+#endif
+}
+
+// Adds 1 to the lanes of the counts where the value is at most the limit.
+template <class T>
+inline Register<T> count_at_most(Register<T> counts, Register<T> values, Register<T> limits) {
+#if defined(__AVX512BW__)
+    const __m512i c = (__m512i)counts, v = (__m512i)values, l = (__m512i)limits;
+    if constexpr (sizeof(T) == 2)
+        return (Register<T>)_mm512_mask_add_epi16(c, _mm512_cmple_epu16_mask(v, l), c, _mm512_set1_epi16(1));
+    else if constexpr (sizeof(T) == 4)
+        return (Register<T>)_mm512_mask_add_epi32(c, _mm512_cmple_epi32_mask(v, l), c, _mm512_set1_epi32(1));
+    else
+        return (Register<T>)_mm512_mask_add_epi64(c, _mm512_cmple_epi64_mask(v, l), c, _mm512_set1_epi64(1));
+#else
+    return counts - (Register<T>)(values <= limits);
+#endif
+}
+
+// Numbers of 16 bits
+
+// Of as many bytes as a register has numbers of 16 bits.
+inline Register<u16> load_bytes(const u8* from) {
+#if defined(__AVX512BW__)
+    return (Register<u16>)_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#elif defined(__AVX2__)
+    return (Register<u16>)_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#elif defined(__SSE4_1__)
+    return (Register<u16>)_mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+#elif defined(__aarch64__)
+    return (Register<u16>)vmovl_u8(vld1_u8(from));
+#endif
+}
+
+// Upper halves of the products.
+inline Register<u16> upper_product(Register<u16> a, Register<u16> b) {
+#if defined(__AVX512BW__)
+    return (Register<u16>)_mm512_mulhi_epu16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (Register<u16>)_mm256_mulhi_epu16((__m256i)a, (__m256i)b);
+#elif defined(__SSE4_1__)
+    return (Register<u16>)_mm_mulhi_epu16((__m128i)a, (__m128i)b);
+#elif defined(__aarch64__)
+    const uint16x8_t one = (uint16x8_t)a, other = (uint16x8_t)b;
+    const uint32x4_t low = vmull_u16(vget_low_u16(one), vget_low_u16(other)), high = vmull_high_u16(one, other);
+    return (Register<u16>)vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high));
+#endif
+}
+
+// The largest number instead of sums that do not fit.
+inline Register<u16> add_saturating(Register<u16> a, Register<u16> b) {
+#if defined(__AVX512BW__)
+    return (Register<u16>)_mm512_adds_epu16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (Register<u16>)_mm256_adds_epu16((__m256i)a, (__m256i)b);
+#elif defined(__SSE4_1__)
+    return (Register<u16>)_mm_adds_epu16((__m128i)a, (__m128i)b);
+#elif defined(__aarch64__)
+    return (Register<u16>)vqaddq_u16((uint16x8_t)a, (uint16x8_t)b);
+#endif
+}
+
+// Look-ups in tables of 16 bytes
+
+// A table, as look_up takes it.
+inline Register<u8> load_table(const u8* entries) {
+#if defined(__AVX512BW__)
+    return (Register<u8>)_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(entries)));
+#elif defined(__AVX2__)
+    return (Register<u8>)_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(entries)));
+#else
+    return load(entries);
+#endif
+}
+
+// The entries of two tables for the lower and for the upper four bits of bytes, added.
+inline Register<u8> look_up(Register<u8> lower, Register<u8> upper, Register<u8> bytes) {
+#if defined(__AVX512VBMI__)
+    // looks at six bits, of which two do not matter: the table is repeated
+    const __m512i b = (__m512i)bytes;
+    return (Register<u8>)_mm512_add_epi8(_mm512_permutexvar_epi8(b, (__m512i)lower),
+                                         _mm512_permutexvar_epi8(_mm512_srli_epi16(b, 4), (__m512i)upper));
+#elif defined(__x86_64__)
+    const Register<u8> nibble = everywhere(u8(15));
+    const Register<u8> low = bytes & nibble, high = as<u8>(as<u16>(bytes) >> 4) & nibble;
+#if defined(__AVX512BW__)
+    return (Register<u8>)_mm512_shuffle_epi8((__m512i)lower, (__m512i)low) +
+           (Register<u8>)_mm512_shuffle_epi8((__m512i)upper, (__m512i)high);
+#elif defined(__AVX2__)
+    return (Register<u8>)_mm256_shuffle_epi8((__m256i)lower, (__m256i)low) +
+           (Register<u8>)_mm256_shuffle_epi8((__m256i)upper, (__m256i)high);
+#else
+    return (Register<u8>)_mm_shuffle_epi8((__m128i)lower, (__m128i)low) +
+           (Register<u8>)_mm_shuffle_epi8((__m128i)upper, (__m128i)high);
+#endif
+#elif defined(__aarch64__)
+    return (Register<u8>)vqtbl1q_u8((uint8x16_t)lower, (uint8x16_t)(bytes & everywhere(u8(15)))) +
+           (Register<u8>)vqtbl1q_u8((uint8x16_t)upper, (uint8x16_t)(bytes >> 4));
 #endif
 }
 

@@ -232,17 +232,16 @@ template <std::size_t Width, bool Weighted>
 }
 
 // Three rounds over eight rows: in each, the high bits of one row and the low bits of another change places.
-template <int Shift>
+template <int Shift, int Distance = 4>
 [[gnu::always_inline]] inline void exchange(std::array<Part, 8>& rows) {
-    for (int distance = 4, shift = Shift; distance; distance /= 2, shift /= 2) {
-        const u64 mask = ~u64{0} / ((u64{1} << shift) + 1);
-        for (int i = 0; i < 8; ++i) {
-            if (i & distance) continue;
-            const Part moved = (rows[i] >> shift ^ rows[i + distance]) & mask;
-            rows[i + distance] ^= moved;
-            rows[i] ^= moved << shift;
-        }
+    constexpr u64 mask = ~u64{0} / ((u64{1} << Shift) + 1);
+    for (int i = 0; i < 8; ++i) {
+        if (i & Distance) continue;
+        const Part moved = (rows[i] >> Shift ^ rows[i + Distance]) & mask;
+        rows[i + Distance] ^= moved;
+        rows[i] ^= moved << Shift;
     }
+    if constexpr (Distance > 1) exchange<Shift / 2, Distance / 2>(rows);
 }
 
 // Transposes the words of eight groups of 64 codes: row b of the target gets bit b of each code. The words of code p of
@@ -355,8 +354,17 @@ inline MarkNear mark_near_for(const SlicedQueries& queries) {
 
 // Writes R − 1 − d for the codes of all chunks: row i of the result holds plane i. Gives the number of planes.
 inline int write_margins(const Slices& slices, const SlicedQueries& queries, i64 q, u64* planes) {
-    if (queries.weighted) return bitslice::write_margins<most_width, true>(slices, queries, q, planes), most_width;
-    return bitslice::write_margins<most_hamming_width, false>(slices, queries, q, planes), most_hamming_width;
+    constexpr int few = 12;  // for weights of codes of up to 128 bits
+    if (!queries.weighted) {
+        bitslice::write_margins<most_hamming_width, false>(slices, queries, q, planes);
+        return most_hamming_width;
+    }
+    if (queries.width <= few) {
+        bitslice::write_margins<few, true>(slices, queries, q, planes);
+        return few;
+    }
+    bitslice::write_margins<most_width, true>(slices, queries, q, planes);
+    return most_width;
 }
 
 }  // namespace autojacobin
