@@ -17,6 +17,10 @@ using i16 = std::int16_t;
 using i32 = std::int32_t;
 using i64 = std::int64_t;
 
+struct Float16 {  // a number of IEEE half precision, for which C++20 has no type
+    u16 bits;
+};
+
 constexpr std::size_t cache_line = 64;  // bytes
 
 // Numbers that someone else owns, row after row without gaps. view[i] is row i, or a number if there is one axis.

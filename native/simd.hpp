@@ -5,8 +5,10 @@
 // branch for a level, its last branch is plain C++ that every compiler turns into what that level has.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "arrays.hpp"
 
@@ -249,6 +251,104 @@ inline Register<u8> look_up(Register<u8> lower, Register<u8> upper, Register<u8>
     return (Register<u8>)vqtbl1q_u8((uint8x16_t)lower, (uint8x16_t)(bytes & everywhere(u8(15)))) +
            (Register<u8>)vqtbl1q_u8((uint8x16_t)upper, (uint8x16_t)(bytes >> 4));
 #endif
+}
+
+// Numbers of other types
+
+template <class T, int N>
+struct VectorOf {
+    typedef T type __attribute__((vector_size(N * sizeof(T))));
+};
+template <class T, int N>
+using Vector = typename VectorOf<T, N>::type;
+
+// The numbers that N half-precision ones are
+template <int N>
+inline Vector<float, N> as_floats(Vector<u16, N> halves) {
+#if defined(__AVX512F__)
+    if constexpr (N == 16) return (Vector<float, N>)_mm512_cvtph_ps((__m256i)halves);
+#endif
+#if defined(__F16C__)
+    if constexpr (N == 8) return (Vector<float, N>)_mm256_cvtph_ps((__m128i)halves);
+    if constexpr (N == 4) return (Vector<float, N>)_mm_cvtph_ps(_mm_set_epi64x(0, (long long)halves));
+#elif defined(__aarch64__)
+    if constexpr (N == 4) return (Vector<float, N>)vcvt_f32_f16((float16x4_t)halves);
+#endif
+    // The exponent, moved to where float32 has it, is too small by 2^112; what is beyond the largest is infinite or
+    // NaN.
+    using Bits = Vector<u32, N>;
+    using Floats = Vector<float, N>;
+    const Bits bits = __builtin_convertvector(halves, Bits);
+    const Floats sizes = (Floats)((bits & 0x7FFF) << 13) * 0x1p112f;
+    const Bits beyond = (Bits)(sizes >= 65536.0f) & 0x7F800000;
+    return (Floats)((Bits)sizes | beyond | (bits & 0x8000) << 16);
+}
+
+template <class To, class T>
+inline Register<To> convert(Vector<T, lanes<To>> numbers) {
+    if constexpr (std::is_same_v<To, T>) {
+        return numbers;
+    } else {
+        return __builtin_convertvector(numbers, Register<To>);
+    }
+}
+
+// Loads as many numbers as a register has lanes of another type, and converts them: without any error, if they fit.
+template <class To, class T>
+inline Register<To> load_as(const T* from) {
+    constexpr int n = lanes<To>;
+    if constexpr (std::is_same_v<T, Float16>) {
+        Vector<u16, n> halves;
+        std::memcpy(&halves, from, sizeof halves);
+        return convert<To, float>(as_floats<n>(halves));
+    } else {
+        Vector<T, n> numbers;
+        std::memcpy(&numbers, from, sizeof numbers);
+        return convert<To, T>(numbers);
+    }
+}
+
+// The same for the first numbers, with zeros after them. No memory after them is read.
+template <class To, class T>
+inline Register<To> load_first_as(const T* from, i64 count) {
+    [[maybe_unused]] constexpr int size = lanes<To> * int(sizeof(T));
+    alignas(64) char memory[64] = {};
+    const u32 bytes = u32(std::min<i64>(count, lanes<To>) * i64(sizeof(T)));
+#if defined(__AVX512BW__)
+    const __mmask64 mask = _bzhi_u64(~u64{0}, bytes);
+    if constexpr (size == 64) _mm512_store_si512(memory, _mm512_maskz_loadu_epi8(mask, from));
+    if constexpr (size == 32)
+        _mm256_store_si256(reinterpret_cast<__m256i*>(memory), _mm256_maskz_loadu_epi8(__mmask32(mask), from));
+    if constexpr (size <= 16)
+        _mm_store_si128(reinterpret_cast<__m128i*>(memory), _mm_maskz_loadu_epi8(__mmask16(mask), from));
+#else
+    std::memcpy(memory, from, bytes);
+#endif
+    return load_as<To>(reinterpret_cast<const T*>(memory));
+}
+
+// Products of numbers of 16 bits, added two by two in an order that differs between levels
+inline Register<i32> sums_of_products(Register<i16> a, Register<i16> b) {
+#if defined(__AVX512BW__)
+    return (Register<i32>)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (Register<i32>)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__x86_64__)
+    return (Register<i32>)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#elif defined(__aarch64__)
+    const int16x8_t one = (int16x8_t)a, other = (int16x8_t)b;
+    return (Register<i32>)vmlal_high_s16(vmull_s16(vget_low_s16(one), vget_low_s16(other)), one, other);
+#endif
+}
+
+// The sum of all lanes: the upper half is added to the lower one, again and again.
+template <class T>
+inline T sum(Register<T> numbers) {
+    T parts[lanes<T>];
+    store(parts, numbers);
+    for (int half = lanes<T> / 2; half; half /= 2)
+        for (int i = 0; i < half; ++i) parts[i] += parts[i + half];
+    return parts[0];
 }
 
 }  // namespace autojacobin::simd
