@@ -3,9 +3,9 @@
     python benchmarks/native_kernels.py                      # the best level against numba
     python benchmarks/native_kernels.py --against x86-64-v3  # against another level
 
-Each line is a case: microseconds of both, and the ratio, the median over pairs of runs that follow each other. Answers are
-compared first. AUTOJACOBIN_LEVEL names the level that is measured; NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES= lets numba
-compile for AVX2.
+Each line is a case: microseconds of both, and the ratio, the median over pairs of runs that follow each other. Answers
+are compared first. AUTOJACOBIN_LEVEL names the level that is measured; NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES= lets
+numba compile for AVX2.
 """
 
 from __future__ import annotations
@@ -97,7 +97,17 @@ def lists(rng: Any, n_bytes: int, k: int, n_queries: int) -> Callable[[Any], Cal
 
             def run() -> Any:
                 kernels.scan_lists_of_numba(
-                    (blocks, offsets), bounds, positions, ALL_ALLOWED, tables, factors, probes, starts, k, found, nearest
+                    (blocks, offsets),
+                    bounds,
+                    positions,
+                    ALL_ALLOWED,
+                    tables,
+                    factors,
+                    probes,
+                    starts,
+                    k,
+                    found,
+                    nearest,
                 )
                 return found, nearest
 

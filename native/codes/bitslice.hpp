@@ -232,17 +232,16 @@ template <std::size_t Width, bool Weighted>
 }
 
 // Three rounds over eight rows: in each, the high bits of one row and the low bits of another change places.
-template <int Shift>
+template <int Shift, int Distance = 4>
 [[gnu::always_inline]] inline void exchange(std::array<Part, 8>& rows) {
-    for (int distance = 4, shift = Shift; distance; distance /= 2, shift /= 2) {
-        const u64 mask = ~u64{0} / ((u64{1} << shift) + 1);
-        for (int i = 0; i < 8; ++i) {
-            if (i & distance) continue;
-            const Part moved = (rows[i] >> shift ^ rows[i + distance]) & mask;
-            rows[i + distance] ^= moved;
-            rows[i] ^= moved << shift;
-        }
+    constexpr u64 mask = ~u64{0} / ((u64{1} << Shift) + 1);
+    for (int i = 0; i < 8; ++i) {
+        if (i & Distance) continue;
+        const Part moved = (rows[i] >> Shift ^ rows[i + Distance]) & mask;
+        rows[i + Distance] ^= moved;
+        rows[i] ^= moved << Shift;
     }
+    if constexpr (Distance > 1) exchange<Shift / 2, Distance / 2>(rows);
 }
 
 // Transposes the words of eight groups of 64 codes: row b of the target gets bit b of each code. The words of code p of

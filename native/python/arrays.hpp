@@ -97,11 +97,14 @@ inline Vectors vectors_of(const AnyVectors& array) {
 // For classes that keep references to arrays: a copy of an index's memory is never what a caller wants.
 template <class Class>
 void refuse_copies(nb::class_<Class>& bound) {
-    for (const char* name : {"__reduce_ex__", "__copy__", "__deepcopy__"})
-        bound.def(name, [](nb::handle self, nb::args) -> nb::object {
-            const std::string type = nb::cast<std::string>(self.type().attr("__name__"));
-            throw nb::type_error((type + " refers to memory and cannot be copied or pickled; make it again").c_str());
-        });
+    constexpr auto refuse = [](nb::handle self) -> nb::typed<nb::tuple, nb::object> {
+        const std::string type = nb::cast<std::string>(self.type().attr("__name__"));
+        throw nb::type_error((type + " refers to memory and cannot be copied or pickled; make it again").c_str());
+    };
+    constexpr auto refuse_with = [](nb::handle self, nb::handle) { return decltype(refuse){}(self); };
+    bound.def("__copy__", refuse)
+        .def("__deepcopy__", refuse_with, nb::arg("memo"))
+        .def("__reduce_ex__", refuse_with, nb::arg("protocol"));
 }
 
 }  // namespace autojacobin

@@ -95,7 +95,9 @@ def test_the_nearest_are_those_of_numpy(
     kernels, seed, n_bytes, n_lists, n_queries, n_probes, longest, k, spread, share
 ):  # fmt: skip
     rng = np.random.default_rng(seed)
-    case = Case(rng, n_bytes, n_lists, n_queries, n_probes, longest, used=int(rng.integers(1, n_bytes + 1)), spread=spread)
+    case = Case(
+        rng, n_bytes, n_lists, n_queries, n_probes, longest, used=int(rng.integers(1, n_bytes + 1)), spread=spread
+    )
     check(kernels, case, k, None if share is None else rng.random(len(case.positions)) < share)
 
 
@@ -133,13 +135,19 @@ def test_two_codes_of_a_vector_have_one_position(kernels):
 def test_lists_keep_their_arrays_and_refuse_copies(kernels):
     lists = Case(np.random.default_rng(3), 4, 10, 1, 5, 100).codes(kernels)  # whose arrays nobody else has
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="ListCodes refers to memory and cannot be copied or pickled; make it again"):
+        with pytest.raises(
+            TypeError, match="ListCodes refers to memory and cannot be copied or pickled; make it again"
+        ):
             copied(lists)
 
 
 def test_lists_that_do_not_fit_are_an_error(kernels):
     case = Case(np.random.default_rng(4), 4, 10, 1, 5, 100)
-    for name, wrong in [("bounds", case.bounds[:3]), ("offsets", case.offsets[1:]), ("bounds", case.bounds[::-1].copy())]:
+    for name, wrong in [
+        ("bounds", case.bounds[:3]),
+        ("offsets", case.offsets[1:]),
+        ("bounds", case.bounds[::-1].copy()),
+    ]:
         broken = copy.copy(case)
         setattr(broken, name, wrong)
         with pytest.raises(ValueError, match="wrong argument of a kernel"):
