@@ -106,7 +106,7 @@ using Vector = typename VectorOf<T, N>::type;
 template <int N>
 inline Vector<float, N> as_floats(Vector<u16, N> halves) {
 #if defined(__AVX512F__)
-    if constexpr (N == 16) return (Vector<float, N>)_mm512_cvtph_ps((__m256i)halves);
+    if constexpr (N == 16) return (Vector<float, N>)_mm512_maskz_cvtph_ps(0xFFFF, (__m256i)halves);
 #endif
 #if defined(__F16C__)
     if constexpr (N == 8) return (Vector<float, N>)_mm256_cvtph_ps((__m128i)halves);

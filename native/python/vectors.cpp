@@ -25,7 +25,7 @@ void measure_rows(const Input<double, 2>& queries, const AnyVectors& vectors, co
         Buffer<i64> some(chosen.shape[1]);
         for (i64 q = 0; q < asked.size(); ++q) {
             std::copy_n(chosen[q].data, some.size(), some.data());
-            measure(L2Query(asked[q]), stored, {some.data(), {some.size()}}, wanted, measured[q]);
+            measure(L2Query(asked[q], stored.type), stored, {some.data(), {some.size()}}, wanted, measured[q]);
         }
     });
 }
