@@ -181,14 +181,21 @@ inline Register<i32> sums_of_products(Register<i16> a, Register<i16> b) {
 #endif
 }
 
-// The sum of all lanes: the upper half is added to the lower one, again and again.
+// The sum of all numbers: the upper half is added to the lower one, again and again.
+template <class T, int N>
+inline T sum_of(Vector<T, N> numbers) {
+    if constexpr (N == 2) {
+        return numbers[0] + numbers[1];
+    } else {
+        Vector<T, N / 2> halves[2];
+        std::memcpy(halves, &numbers, sizeof numbers);
+        return sum_of<T, N / 2>(halves[0] + halves[1]);
+    }
+}
+
 template <class T>
 inline T sum(Register<T> numbers) {
-    T parts[lanes<T>];
-    store(parts, numbers);
-    for (int half = lanes<T> / 2; half; half /= 2)
-        for (int i = 0; i < half; ++i) parts[i] += parts[i + half];
-    return parts[0];
+    return sum_of<T, lanes<T>>(numbers);
 }
 
 }  // namespace autojacobin::simd
