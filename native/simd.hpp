@@ -266,7 +266,7 @@ using Vector = typename VectorOf<T, N>::type;
 template <int N>
 inline Vector<float, N> as_floats(Vector<u16, N> halves) {
 #if defined(__AVX512F__)
-    if constexpr (N == 16) return (Vector<float, N>)_mm512_cvtph_ps((__m256i)halves);
+    if constexpr (N == 16) return (Vector<float, N>)_mm512_maskz_cvtph_ps(0xFFFF, (__m256i)halves);
 #endif
 #if defined(__F16C__)
     if constexpr (N == 8) return (Vector<float, N>)_mm256_cvtph_ps((__m128i)halves);
@@ -341,14 +341,21 @@ inline Register<i32> sums_of_products(Register<i16> a, Register<i16> b) {
 #endif
 }
 
-// The sum of all lanes: the upper half is added to the lower one, again and again.
+// The sum of all numbers: the upper half is added to the lower one, again and again.
+template <class T, int N>
+inline T sum_of(Vector<T, N> numbers) {
+    if constexpr (N == 2) {
+        return numbers[0] + numbers[1];
+    } else {
+        Vector<T, N / 2> halves[2];
+        std::memcpy(halves, &numbers, sizeof numbers);
+        return sum_of<T, N / 2>(halves[0] + halves[1]);
+    }
+}
+
 template <class T>
 inline T sum(Register<T> numbers) {
-    T parts[lanes<T>];
-    store(parts, numbers);
-    for (int half = lanes<T> / 2; half; half /= 2)
-        for (int i = 0; i < half; ++i) parts[i] += parts[i + half];
-    return parts[0];
+    return sum_of<T, lanes<T>>(numbers);
 }
 
 }  // namespace autojacobin::simd

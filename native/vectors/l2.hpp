@@ -74,18 +74,21 @@ inline Number distance(const Number* query, const T* row, i64 width) {
 
 // The same for bytes, with a query of bytes.
 inline i64 distance(const i16* query, const u8* row, i64 width) {
-    constexpr int step = simd::lanes<i16>;
-    simd::Register<i32> sums = {};
+    constexpr int n = 64, step = simd::lanes<i16>;
+    simd::Register<i32> sums[n / step] = {};
     i64 j = 0;
-    for (; j + step <= width; j += step) {
-        const auto gaps = simd::load(query + j) - simd::load_as<i16>(row + j);
-        sums += simd::sums_of_products(gaps, gaps);
-    }
-    if (j < width) {
+    for (; j + n <= width; j += n)
+        for (int i = 0; i < n / step; ++i) {
+            const auto gaps = simd::load(query + j + i * step) - simd::load_as<i16>(row + j + i * step);
+            sums[i] += simd::sums_of_products(gaps, gaps);
+        }
+    for (int i = 0; j < width; j += step, ++i) {
         const auto gaps = simd::load(query + j) - simd::load_first_as<i16>(row + j, width - j);
-        sums += simd::sums_of_products(gaps, gaps);
+        sums[i] += simd::sums_of_products(gaps, gaps);
     }
-    return simd::sum<i32>(sums);
+    for (int half = n / step / 2; half; half /= 2)
+        for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+    return simd::sum<i32>(sums[0]);
 }
 
 inline void prefetch(const void* first, i64 n_bytes) {
@@ -110,20 +113,23 @@ inline void measure_all(const Number* query, View<const T, 2> vectors, View<cons
 
 }  // namespace l2
 
-// A query in the types that it is compared in, each followed by zeros.
+// A query as it is compared with vectors of a type, each time followed by zeros.
 class L2Query {
 public:
-    explicit L2Query(View<const double, 1> query)
+    L2Query(View<const double, 1> query, Vectors::Type type)
         : width(query.size()),
           doubles_(width + l2::padding),
           floats_(width + l2::padding),
           bytes_(width + l2::padding) {
+        if (type == Vectors::Type::uint8 && width <= l2::longest_bytes) {
+            fill(bytes_, query, [](double x) { return i16(x >= 0 && x <= 255 ? x : 0); });
+            is_bytes = true;
+            for (i64 j = 0; j < width; ++j) is_bytes &= query[j] == double(bytes_[j]);
+            if (is_bytes) return;
+        }
         fill(doubles_, query, [](double x) { return x; });
+        if (type == Vectors::Type::float64) return;
         fill(floats_, query, [](double x) { return float(x); });
-        fill(bytes_, query, [](double x) { return i16(x >= 0 && x <= 255 ? x : 0); });
-        bool whole = true;
-        for (i64 j = 0; j < width; ++j) whole &= query[j] == double(bytes_[j]);
-        is_bytes = whole && width <= l2::longest_bytes;
         moved = std::sqrt(l2::distance(doubles_.data(), floats_.data(), width));
     }
 
@@ -132,8 +138,8 @@ public:
     const i16* bytes() const { return bytes_.data(); }
 
     const i64 width;
-    bool is_bytes;  // whole numbers from 0 to 255
-    double moved;   // how far the query is from its numbers in float32
+    bool is_bytes = false;  // whole numbers from 0 to 255, and so are the vectors
+    double moved = 0;       // how far the query is from its numbers in float32
 
 private:
     template <class T, class Function>
