@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 namespace autojacobin {
 
@@ -53,6 +54,8 @@ public:
     explicit Buffer(i64 size)
         : data_(static_cast<T*>(::operator new (size * sizeof(T), std::align_val_t{cache_line}))), size_(size) {}
     ~Buffer() { ::operator delete (data_, std::align_val_t{cache_line}); }
+    Buffer(Buffer&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 

@@ -71,7 +71,9 @@ inline T kth_smallest(T* values, i64 count, i64 k) {
 // Moves the k nearest of some codes to the front, and gives the distance of the k-th. Of equal distances those stay
 // whose slots have the lower positions, or, without positions, the lower slots. Two codes of a vector have one
 // position.
-[[gnu::noinline]] inline i32 keep_nearest(i32* distances, i64* slots, i64 count, i64 k, const i32* positions) {
+template <class Position = i64>
+[[gnu::noinline]] inline i32 keep_nearest(i32* distances, i64* slots, i64 count, i64 k,
+                                          const Position* positions = nullptr) {
     const auto position = [&](i64 slot) { return positions ? i64(positions[slot]) : slot; };
     const i32 radius = kth_smallest(distances, count, k);
     const i64 within = count_up_to(distances, count, radius), below = count_up_to(distances, count, radius - 1);
