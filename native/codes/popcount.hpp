@@ -1,7 +1,7 @@
-// Distances of codes by counting bits, and writing tiles.
+// Distances of codes by counting bits.
 //
-// Word w of code 64 g + p of a tile with G groups is at [w][p G + g] of the tile (bitslice.hpp draws it), so the codes
-// of a tile are gone through place by place, and each place is compared with one word of the query.
+// The codes of a tile (tiles.hpp) are gone through place by place, and each place is compared with one word of the
+// query.
 //
 // The spherical Hamming distance depends on two counts alone: the bits that differ, and the ones that both have. A
 // table gives the level of each pair of counts.
@@ -13,19 +13,9 @@
 
 #include "../arrays.hpp"
 #include "../select.hpp"
-#include "bitslice.hpp"
+#include "tiles.hpp"
 
 namespace autojacobin {
-
-// Writes codes, given as rows of words, into tiles from a position on.
-inline void write_tiles(View<const u64, 2> rows, View<u64, 3> tiles, i64 first) {
-    const i64 n_words = tiles.shape[1], codes = tiles.shape[2], groups = codes / 64;
-    for (i64 row = 0; row < rows.size(); ++row) {
-        const i64 position = first + row, inside = position % codes;
-        u64* word = tiles.data + position / codes * n_words * codes + (inside % 64) * groups + inside / 64;
-        for (i64 w = 0; w < n_words; ++w, word += codes) *word = rows[row][w];
-    }
-}
 
 // Hamming distances of a query to codes that are given as rows of words.
 inline void row_distances(View<const u64, 2> words, View<const u64, 1> query, View<i32, 1> distances) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "../arrays.hpp"
+#include "../codes/tiles.hpp"
 #include "../vectors/l2.hpp"
 
 namespace autojacobin {
@@ -92,6 +93,17 @@ inline Vectors vectors_of(const AnyVectors& array) {
     else
         require(type == nb::dtype<u8>(), "vectors must be of uint8, float16, float32 or float64");
     return result;
+}
+
+// Tiles as search/tiles.py has them: (tiles, words of a code, lanes, columns)
+using TileWords = Input<u64, 4>;
+
+template <class Words>
+Tiles tiles_of(const Words& words) {
+    const Tiles tiles{{words.data(), {i64(words.shape(0)), i64(words.shape(1)), i64(words.shape(2) * words.shape(3))}}};
+    require(tiles.words_per_code() >= 1 && tiles.codes_per_tile() >= 64 && tiles.codes_per_tile() % 64 == 0,
+            "tiles must hold whole groups of 64 codes");
+    return tiles;
 }
 
 // For classes that keep references to arrays: a copy of an index's memory is never what a caller wants.

@@ -10,16 +10,6 @@
 namespace autojacobin {
 namespace {
 
-using TileWords = Input<u64, 4>;  // (tiles, words of a code, lanes, columns): see search/tiles.py
-
-template <class Words>
-Tiles tiles_of(const Words& words) {
-    const Tiles tiles{{words.data(), {i64(words.shape(0)), i64(words.shape(1)), i64(words.shape(2) * words.shape(3))}}};
-    require(tiles.words_per_code() >= 1 && tiles.codes_per_tile() >= 64 && tiles.codes_per_tile() % 64 == 0,
-            "tiles must hold whole groups of 64 codes");
-    return tiles;
-}
-
 WeightedCodes queries_of(const Tiles& tiles, const Input<u64, 2>& words, const Input<u64, 3>& planes, i64 n_levels) {
     const WeightedCodes queries{view(words), view(planes), n_levels};
     const i64 n = queries.words.shape[0], n_words = queries.words.shape[1];
