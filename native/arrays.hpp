@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 namespace autojacobin {
 
@@ -16,6 +17,10 @@ using i8 = std::int8_t;
 using i16 = std::int16_t;
 using i32 = std::int32_t;
 using i64 = std::int64_t;
+
+struct Float16 {  // a number of IEEE half precision, for which C++20 has no type
+    u16 bits;
+};
 
 constexpr std::size_t cache_line = 64;  // bytes
 
@@ -49,6 +54,8 @@ public:
     explicit Buffer(i64 size)
         : data_(static_cast<T*>(::operator new (size * sizeof(T), std::align_val_t{cache_line}))), size_(size) {}
     ~Buffer() { ::operator delete (data_, std::align_val_t{cache_line}); }
+    Buffer(Buffer&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 

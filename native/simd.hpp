@@ -5,8 +5,10 @@
 // branch for a level, its last branch is plain C++ that every compiler turns into what that level has.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "arrays.hpp"
 
@@ -225,30 +227,274 @@ inline Register<u8> load_table(const u8* entries) {
 #endif
 }
 
-// The entries of two tables for the lower and for the upper four bits of bytes, added.
-inline Register<u8> look_up(Register<u8> lower, Register<u8> upper, Register<u8> bytes) {
+// Entries of two tables, for the lower and for the upper four bits of bytes
+struct Entries {
+    Register<u8> lower, upper;
+};
+
+inline Entries look_up(Register<u8> lower, Register<u8> upper, Register<u8> bytes) {
 #if defined(__AVX512VBMI__)
     // looks at six bits, of which two do not matter: the table is repeated
     const __m512i b = (__m512i)bytes;
-    return (Register<u8>)_mm512_add_epi8(_mm512_permutexvar_epi8(b, (__m512i)lower),
-                                         _mm512_permutexvar_epi8(_mm512_srli_epi16(b, 4), (__m512i)upper));
+    return {(Register<u8>)_mm512_permutexvar_epi8(b, (__m512i)lower),
+            (Register<u8>)_mm512_permutexvar_epi8(_mm512_srli_epi16(b, 4), (__m512i)upper)};
 #elif defined(__x86_64__)
     const Register<u8> nibble = everywhere(u8(15));
     const Register<u8> low = bytes & nibble, high = as<u8>(as<u16>(bytes) >> 4) & nibble;
 #if defined(__AVX512BW__)
-    return (Register<u8>)_mm512_shuffle_epi8((__m512i)lower, (__m512i)low) +
-           (Register<u8>)_mm512_shuffle_epi8((__m512i)upper, (__m512i)high);
+    return {(Register<u8>)_mm512_shuffle_epi8((__m512i)lower, (__m512i)low),
+            (Register<u8>)_mm512_shuffle_epi8((__m512i)upper, (__m512i)high)};
 #elif defined(__AVX2__)
-    return (Register<u8>)_mm256_shuffle_epi8((__m256i)lower, (__m256i)low) +
-           (Register<u8>)_mm256_shuffle_epi8((__m256i)upper, (__m256i)high);
+    return {(Register<u8>)_mm256_shuffle_epi8((__m256i)lower, (__m256i)low),
+            (Register<u8>)_mm256_shuffle_epi8((__m256i)upper, (__m256i)high)};
 #else
-    return (Register<u8>)_mm_shuffle_epi8((__m128i)lower, (__m128i)low) +
-           (Register<u8>)_mm_shuffle_epi8((__m128i)upper, (__m128i)high);
+    return {(Register<u8>)_mm_shuffle_epi8((__m128i)lower, (__m128i)low),
+            (Register<u8>)_mm_shuffle_epi8((__m128i)upper, (__m128i)high)};
 #endif
 #elif defined(__aarch64__)
-    return (Register<u8>)vqtbl1q_u8((uint8x16_t)lower, (uint8x16_t)(bytes & everywhere(u8(15)))) +
-           (Register<u8>)vqtbl1q_u8((uint8x16_t)upper, (uint8x16_t)(bytes >> 4));
+    return {(Register<u8>)vqtbl1q_u8((uint8x16_t)lower, (uint8x16_t)(bytes & everywhere(u8(15)))),
+            (Register<u8>)vqtbl1q_u8((uint8x16_t)upper, (uint8x16_t)(bytes >> 4))};
 #endif
+}
+
+// Bytes
+
+// The largest number instead of sums that do not fit.
+inline Register<u8> add_saturating(Register<u8> a, Register<u8> b) {
+#if defined(__AVX512BW__)
+    return (Register<u8>)_mm512_adds_epu8((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (Register<u8>)_mm256_adds_epu8((__m256i)a, (__m256i)b);
+#elif defined(__x86_64__)
+    return (Register<u8>)_mm_adds_epu8((__m128i)a, (__m128i)b);
+#elif defined(__aarch64__)
+    return (Register<u8>)vqaddq_u8((uint8x16_t)a, (uint8x16_t)b);
+#endif
+}
+
+// Bitmap of the bytes that are below a limit, which is at least 1.
+inline u64 bytes_below(Register<u8> bytes, u8 limit) {
+#if defined(__AVX512BW__)
+    return _mm512_cmplt_epu8_mask((__m512i)bytes, _mm512_set1_epi8(char(limit)));
+#elif defined(__AVX2__)
+    const __m256i least = _mm256_min_epu8((__m256i)bytes, _mm256_set1_epi8(char(limit - 1)));
+    return u32(_mm256_movemask_epi8(_mm256_cmpeq_epi8(least, (__m256i)bytes)));
+#elif defined(__x86_64__)
+    const __m128i least = _mm_min_epu8((__m128i)bytes, _mm_set1_epi8(char(limit - 1)));
+    return u32(_mm_movemask_epi8(_mm_cmpeq_epi8(least, (__m128i)bytes)));
+#elif defined(__aarch64__)
+    const uint8x16_t own = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    uint8x16_t bits = vandq_u8((uint8x16_t)(bytes < limit), own);
+    for (int i = 0; i < 3; ++i) bits = vpaddq_u8(bits, bits);
+    return vgetq_lane_u16(vreinterpretq_u16_u8(bits), 0);
+#endif
+}
+
+// How many bits of each byte are set.
+inline Register<u8> count_bits(Register<u8> bytes) {
+#if defined(__x86_64__)
+    alignas(16) static constexpr u8 counts[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
+    const Register<u8> table = load_table(counts);
+    const Entries entries = look_up(table, table, bytes);
+    return entries.lower + entries.upper;
+#elif defined(__aarch64__)
+    return (Register<u8>)vcntq_u8((uint8x16_t)bytes);
+#endif
+}
+
+// The sums of each eight bytes.
+inline Register<u64> sums_of_bytes(Register<u8> bytes) {
+#if defined(__AVX512BW__)
+    return (Register<u64>)_mm512_sad_epu8((__m512i)bytes, _mm512_setzero_si512());
+#elif defined(__AVX2__)
+    return (Register<u64>)_mm256_sad_epu8((__m256i)bytes, _mm256_setzero_si256());
+#elif defined(__x86_64__)
+    return (Register<u64>)_mm_sad_epu8((__m128i)bytes, _mm_setzero_si128());
+#elif defined(__aarch64__)
+    return (Register<u64>)vpaddlq_u32(vpaddlq_u16(vpaddlq_u8((uint8x16_t)bytes)));
+#endif
+}
+
+#if defined(__AVX512BW__)
+// Bytes j of one row and j + Distance of another change places, for each j without that bit, then those of half the
+// distance.
+template <int Distance>
+inline void exchange_bytes(std::array<Register<u8>, 8>& rows) {
+    Register<u8> own, partner;
+    for (int j = 0; j < lanes<u8>; ++j) own[j] = u8(j & Distance ? 255 : 0), partner[j] = u8((j ^ Distance) & 15);
+    const __mmask64 upper = _mm512_movepi8_mask((__m512i)own);
+    for (int i = 0; i < 8; ++i) {
+        if (i & Distance) continue;
+        const __m512i one = (__m512i)rows[i], other = (__m512i)rows[i + Distance];
+        rows[i] = (Register<u8>)_mm512_mask_shuffle_epi8(one, upper, other, (__m512i)partner);
+        rows[i + Distance] = (Register<u8>)_mm512_mask_shuffle_epi8(other, ~upper, one, (__m512i)partner);
+    }
+    if constexpr (Distance > 1) exchange_bytes<Distance / 2>(rows);
+}
+#elif defined(__x86_64__)
+// The elements of some bytes in the lower or upper halves of each 16 bytes, one of each in turn.
+template <int Size>
+inline Register<u8> interleave(Register<u8> a, Register<u8> b, bool upper) {
+#if defined(__AVX2__)
+    const __m256i x = (__m256i)a, y = (__m256i)b;
+    if constexpr (Size == 1) return (Register<u8>)(upper ? _mm256_unpackhi_epi8(x, y) : _mm256_unpacklo_epi8(x, y));
+    if constexpr (Size == 2) return (Register<u8>)(upper ? _mm256_unpackhi_epi16(x, y) : _mm256_unpacklo_epi16(x, y));
+    if constexpr (Size == 8) return (Register<u8>)(upper ? _mm256_unpackhi_epi64(x, y) : _mm256_unpacklo_epi64(x, y));
+#else
+    const __m128i x = (__m128i)a, y = (__m128i)b;
+    if constexpr (Size == 1) return (Register<u8>)(upper ? _mm_unpackhi_epi8(x, y) : _mm_unpacklo_epi8(x, y));
+    if constexpr (Size == 2) return (Register<u8>)(upper ? _mm_unpackhi_epi16(x, y) : _mm_unpacklo_epi16(x, y));
+    if constexpr (Size == 8) return (Register<u8>)(upper ? _mm_unpackhi_epi64(x, y) : _mm_unpacklo_epi64(x, y));
+#endif
+}
+
+// Of the four bits of a place in 16 bytes, the highest comes to choose between two rows, in the place of one that did,
+// which goes where elements of this size have it.
+template <int Size, int Distance>
+inline void interleave_rows(std::array<Register<u8>, 8>& rows) {
+    for (int i = 0; i < 8; ++i) {
+        if (i & Distance) continue;
+        const Register<u8> one = rows[i], other = rows[i + Distance];
+        rows[i] = interleave<Size>(one, other, false);
+        rows[i + Distance] = interleave<Size>(one, other, true);
+    }
+}
+#elif defined(__aarch64__)
+// The even elements of two rows, one of each in turn, then the odd ones; then for elements of half the size
+template <int Distance>
+inline void exchange_bytes(std::array<Register<u8>, 8>& rows) {
+    for (int i = 0; i < 8; ++i) {
+        if (i & Distance) continue;
+        const uint8x16_t a = (uint8x16_t)rows[i], b = (uint8x16_t)rows[i + Distance];
+        if constexpr (Distance == 4) {
+            const uint32x4_t x = vreinterpretq_u32_u8(a), y = vreinterpretq_u32_u8(b);
+            rows[i] = (Register<u8>)vtrn1q_u32(x, y), rows[i + Distance] = (Register<u8>)vtrn2q_u32(x, y);
+        } else if constexpr (Distance == 2) {
+            const uint16x8_t x = vreinterpretq_u16_u8(a), y = vreinterpretq_u16_u8(b);
+            rows[i] = (Register<u8>)vtrn1q_u16(x, y), rows[i + Distance] = (Register<u8>)vtrn2q_u16(x, y);
+        } else {
+            rows[i] = (Register<u8>)vtrn1q_u8(a, b), rows[i + Distance] = (Register<u8>)vtrn2q_u8(a, b);
+        }
+    }
+    if constexpr (Distance > 1) exchange_bytes<Distance / 2>(rows);
+}
+#endif
+
+// Transposes squares of 8 × 8 bytes: row i has byte j of square s at 8 s + j, and then row j has it at 8 s + i.
+inline void transpose_bytes(std::array<Register<u8>, 8>& rows) {
+#if defined(__x86_64__) && !defined(__AVX512BW__)
+    interleave_rows<1, 1>(rows);
+    interleave_rows<2, 4>(rows);
+    interleave_rows<2, 2>(rows);
+    interleave_rows<8, 1>(rows);
+#else
+    exchange_bytes<4>(rows);
+#endif
+}
+
+// Numbers of other types
+
+template <class T, int N>
+struct VectorOf {
+    typedef T type __attribute__((vector_size(N * sizeof(T))));
+};
+template <class T, int N>
+using Vector = typename VectorOf<T, N>::type;
+
+// The numbers that N half-precision ones are
+template <int N>
+inline Vector<float, N> as_floats(Vector<u16, N> halves) {
+#if defined(__AVX512F__)
+    if constexpr (N == 16) return (Vector<float, N>)_mm512_maskz_cvtph_ps(0xFFFF, (__m256i)halves);
+#endif
+#if defined(__F16C__)
+    if constexpr (N == 8) return (Vector<float, N>)_mm256_cvtph_ps((__m128i)halves);
+    if constexpr (N == 4) return (Vector<float, N>)_mm_cvtph_ps(_mm_set_epi64x(0, (long long)halves));
+#elif defined(__aarch64__)
+    if constexpr (N == 4) return (Vector<float, N>)vcvt_f32_f16((float16x4_t)halves);
+#endif
+    // The exponent, moved to where float32 has it, is too small by 2^112; what is beyond the largest is infinite or
+    // NaN.
+    using Bits = Vector<u32, N>;
+    using Floats = Vector<float, N>;
+    const Bits bits = __builtin_convertvector(halves, Bits);
+    const Floats sizes = (Floats)((bits & 0x7FFF) << 13) * 0x1p112f;
+    const Bits beyond = (Bits)(sizes >= 65536.0f) & 0x7F800000;
+    return (Floats)((Bits)sizes | beyond | (bits & 0x8000) << 16);
+}
+
+template <class To, class T>
+inline Register<To> convert(Vector<T, lanes<To>> numbers) {
+    if constexpr (std::is_same_v<To, T>) {
+        return numbers;
+    } else {
+        return __builtin_convertvector(numbers, Register<To>);
+    }
+}
+
+// Loads as many numbers as a register has lanes of another type, and converts them: without any error, if they fit.
+template <class To, class T>
+inline Register<To> load_as(const T* from) {
+    constexpr int n = lanes<To>;
+    if constexpr (std::is_same_v<T, Float16>) {
+        Vector<u16, n> halves;
+        std::memcpy(&halves, from, sizeof halves);
+        return convert<To, float>(as_floats<n>(halves));
+    } else {
+        Vector<T, n> numbers;
+        std::memcpy(&numbers, from, sizeof numbers);
+        return convert<To, T>(numbers);
+    }
+}
+
+// The same for the first numbers, with zeros after them. No memory after them is read.
+template <class To, class T>
+inline Register<To> load_first_as(const T* from, i64 count) {
+    [[maybe_unused]] constexpr int size = lanes<To> * int(sizeof(T));
+    alignas(64) char memory[64] = {};
+    const u32 bytes = u32(std::min<i64>(count, lanes<To>) * i64(sizeof(T)));
+#if defined(__AVX512BW__)
+    const __mmask64 mask = _bzhi_u64(~u64{0}, bytes);
+    if constexpr (size == 64) _mm512_store_si512(memory, _mm512_maskz_loadu_epi8(mask, from));
+    if constexpr (size == 32)
+        _mm256_store_si256(reinterpret_cast<__m256i*>(memory), _mm256_maskz_loadu_epi8(__mmask32(mask), from));
+    if constexpr (size <= 16)
+        _mm_store_si128(reinterpret_cast<__m128i*>(memory), _mm_maskz_loadu_epi8(__mmask16(mask), from));
+#else
+    std::memcpy(memory, from, bytes);
+#endif
+    return load_as<To>(reinterpret_cast<const T*>(memory));
+}
+
+// Products of numbers of 16 bits, added two by two in an order that differs between levels
+inline Register<i32> sums_of_products(Register<i16> a, Register<i16> b) {
+#if defined(__AVX512BW__)
+    return (Register<i32>)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (Register<i32>)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__x86_64__)
+    return (Register<i32>)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#elif defined(__aarch64__)
+    const int16x8_t one = (int16x8_t)a, other = (int16x8_t)b;
+    return (Register<i32>)vmlal_high_s16(vmull_s16(vget_low_s16(one), vget_low_s16(other)), one, other);
+#endif
+}
+
+// The sum of all numbers: the upper half is added to the lower one, again and again.
+template <class T, int N>
+inline T sum_of(Vector<T, N> numbers) {
+    if constexpr (N == 2) {
+        return numbers[0] + numbers[1];
+    } else {
+        Vector<T, N / 2> halves[2];
+        std::memcpy(halves, &numbers, sizeof numbers);
+        return sum_of<T, N / 2>(halves[0] + halves[1]);
+    }
+}
+
+template <class T>
+inline T sum(Register<T> numbers) {
+    return sum_of<T, lanes<T>>(numbers);
 }
 
 }  // namespace autojacobin::simd

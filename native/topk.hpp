@@ -76,7 +76,8 @@ inline i64 scratch_for(i64 count) {
 // Moves the k nearest of some codes to the front, in any order, and gives the distance of the k-th. Of equal distances
 // those stay whose slots have the lower positions, or, without positions, the lower slots. Two codes of a vector have
 // one position.
-[[gnu::noinline]] inline i32 keep_nearest(i32* distances, i64* slots, i64 count, i64 k, const i32* positions,
+template <class Position>
+[[gnu::noinline]] inline i32 keep_nearest(i32* distances, i64* slots, i64 count, i64 k, const Position* positions,
                                           i64* scratch) {
     const i32 radius = kth_smallest(distances, count, k);
     i64 *ties = scratch, *places = scratch + whole_blocks(count);
@@ -91,7 +92,7 @@ inline i64 scratch_for(i64 count) {
         n_ties += distance == radius;
     }
     i64 last = std::numeric_limits<i64>::max(), room = k - kept;  // the last place that stays, and room for it
-    for (i64 i = 0; i < n_ties; ++i) places[i] = positions ? positions[ties[i]] : ties[i];
+    for (i64 i = 0; i < n_ties; ++i) places[i] = positions ? i64(positions[ties[i]]) : ties[i];
     if (n_ties > room) {
         last = kth_smallest(places, n_ties, room);
         for (i64 i = 0; i < n_ties; ++i) room -= places[i] < last;

@@ -36,6 +36,7 @@
 
 #include "../arrays.hpp"
 #include "../simd.hpp"
+#include "tiles.hpp"
 
 namespace autojacobin {
 
@@ -45,27 +46,9 @@ constexpr int most_planes = 8;                           // of weights
 constexpr int most_width = 16, most_hamming_width = 11;  // planes of a margin
 constexpr i64 highest_level = 32768;                     // no distance reaches it
 
-// Codes in tiles. Word w of code 64 g + p of a tile with G groups of 64 codes is at [w][p G + g] of the tile, so that
-// the eight words from one place on are code p of eight groups.
-struct Tiles {
-    View<const u64, 3> words;  // shape (tiles, words of a code, codes of a tile)
-
-    i64 size() const { return words.shape[0]; }
-    i64 words_per_code() const { return words.shape[1]; }
-    i64 codes_per_tile() const { return words.shape[2]; }
-    i64 chunks_per_tile() const { return words.shape[2] / codes_per_chunk; }
-};
-
-// Queries as codes with a weight for each bit. Plane t marks the bits whose weight has 2^t in its binary form; without
-// planes all weights are 1. No distance reaches n_levels.
-struct WeightedCodes {
-    View<const u64, 2> words;   // shape (queries, words of a code)
-    View<const u64, 3> planes;  // shape (queries, planes, words of a code), or empty
-    i64 n_levels;
-
-    bool weighted() const { return planes.shape[0] > 0; }
-    int n_lists() const { return weighted() ? int(planes.shape[1]) : 1; }
-};
+inline i64 chunks_per_tile(const Tiles& tiles) {
+    return tiles.codes_per_tile() / codes_per_chunk;
+}
 
 // Chosen queries as lists of the rows that each adds up, and where its sums start.
 class SlicedQueries {

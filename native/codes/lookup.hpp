@@ -42,7 +42,8 @@ inline simd::Words sums_of_entries(const u8* codes, const u8* later, const u8* t
         simd::prefetch(later + codes_per_block * b);
         for (int part = 0; part < parts; ++part) {
             const auto row = simd::load(codes + codes_per_block * b + simd::register_bytes * part);
-            const auto words = simd::as<u16>(simd::look_up(lower, upper, row));
+            const simd::Entries entries = simd::look_up(lower, upper, row);
+            const auto words = simd::as<u16>(entries.lower + entries.upper);
             whole[part] += words;
             whole[parts + part] += words >> 8;
         }

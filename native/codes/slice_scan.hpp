@@ -98,7 +98,7 @@ public:
     // Finds the k nearest of the allowed codes within the radii, or fewer if there are not so many.
     void run(View<const u64, 1> allowed, const std::vector<i64>& radii) {
         SlicedQueries sliced(queries_, chosen_);
-        Slices slices(tiles_.chunks_per_tile(), sliced);
+        Slices slices(chunks_per_tile(tiles_), sliced);
         const MarkNear mark_near = mark_near_for(sliced);
         const i64 groups = tiles_.codes_per_tile() / 64;
         Buffer<u64> near(groups);
@@ -238,7 +238,7 @@ inline void estimate_radii(const Tiles& tiles, i64 n, const WeightedCodes& queri
     std::iota(chosen.begin(), chosen.end(), 0);
     SlicedQueries sliced(queries, chosen);
     Slices slices(chunks, sliced);
-    const i64 words = chunks * words_per_row, per_tile = tiles.chunks_per_tile();
+    const i64 words = chunks * words_per_row, per_tile = chunks_per_tile(tiles);
     std::vector<u64> sampled(words), marked;
     for (i64 slot = 0; slot < chunks; ++slot) {
         // spread over the whole base, since its order often has a meaning

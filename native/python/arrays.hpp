@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "../arrays.hpp"
+#include "../codes/tiles.hpp"
+#include "../vectors/l2.hpp"
 
 namespace autojacobin {
 
@@ -22,6 +24,9 @@ using Input = nb::ndarray<const T, nb::ndim<Axes>, nb::c_contig, nb::device::cpu
 // An array of the caller that a kernel writes to, where threads share one result
 template <class T, std::size_t Axes>
 using Output = nb::ndarray<T, nb::ndim<Axes>, nb::c_contig, nb::device::cpu>;
+
+// Rows of numbers of a type that vectors_of knows
+using AnyVectors = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 template <class T, std::size_t Axes>
 using Returned = nb::ndarray<nb::numpy, T, nb::ndim<Axes>, nb::c_contig>;
@@ -73,6 +78,32 @@ void without_gil(Function&& function) {
 // What a kernel reads or writes is checked once, here: a wrong shape is an error of the caller's code.
 inline void require(bool condition, const char* expected) {
     if (!condition) throw nb::value_error(("wrong argument of a kernel: " + std::string(expected)).c_str());
+}
+
+inline Vectors vectors_of(const AnyVectors& array) {
+    using Type = Vectors::Type;
+    const nb::dlpack::dtype type = array.dtype(), half{u8(nb::dlpack::dtype_code::Float), 16, 1};
+    Vectors result{array.data(), Type::uint8, i64(array.shape(0)), i64(array.shape(1))};
+    if (type == half)
+        result.type = Type::float16;
+    else if (type == nb::dtype<float>())
+        result.type = Type::float32;
+    else if (type == nb::dtype<double>())
+        result.type = Type::float64;
+    else
+        require(type == nb::dtype<u8>(), "vectors must be of uint8, float16, float32 or float64");
+    return result;
+}
+
+// Tiles as search/tiles.py has them: (tiles, words of a code, lanes, columns)
+using TileWords = Input<u64, 4>;
+
+template <class Words>
+Tiles tiles_of(const Words& words) {
+    const Tiles tiles{{words.data(), {i64(words.shape(0)), i64(words.shape(1)), i64(words.shape(2) * words.shape(3))}}};
+    require(tiles.words_per_code() >= 1 && tiles.codes_per_tile() >= 64 && tiles.codes_per_tile() % 64 == 0,
+            "tiles must hold whole groups of 64 codes");
+    return tiles;
 }
 
 // For classes that keep references to arrays: a copy of an index's memory is never what a caller wants.

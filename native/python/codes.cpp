@@ -3,20 +3,12 @@
 
 #include <bit>
 
+#include "../codes/popcount.hpp"
 #include "../codes/slice_scan.hpp"
 #include "arrays.hpp"
 
 namespace autojacobin {
 namespace {
-
-using TileWords = Input<u64, 4>;  // (tiles, words of a code, lanes, columns): see search/tiles.py
-
-Tiles tiles_of(const TileWords& words) {
-    const Tiles tiles{{words.data(), {i64(words.shape(0)), i64(words.shape(1)), i64(words.shape(2) * words.shape(3))}}};
-    require(tiles.words_per_code() >= 1 && tiles.codes_per_tile() >= 64 && tiles.codes_per_tile() % 64 == 0,
-            "tiles must hold whole groups of 64 codes");
-    return tiles;
-}
 
 WeightedCodes queries_of(const Tiles& tiles, const Input<u64, 2>& words, const Input<u64, 3>& planes, i64 n_levels) {
     const WeightedCodes queries{view(words), view(planes), n_levels};
@@ -73,6 +65,45 @@ Returned<i64, 1> estimate(const TileWords& words, i64 n, const Input<u64, 2>& qu
     return radii.array();
 }
 
+void write(const Input<u64, 2>& rows, const Output<u64, 4>& words, i64 first) {
+    const Tiles tiles = tiles_of(words);
+    require(i64(rows.shape(1)) == tiles.words_per_code(), "codes must have as many words as those of the tiles");
+    require(first >= 0 && first + i64(rows.shape(0)) <= tiles.size() * tiles.codes_per_tile(),
+            "the tiles must have room for the codes");
+    without_gil([&] { write_tiles(view(rows), {words.data(), tiles.words.shape}, first); });
+}
+
+Returned<i32, 1> distances_of_rows(const Input<u64, 2>& words, const Input<u64, 1>& query) {
+    require(words.shape(1) == query.shape(0), "the query must have as many words as the codes");
+    Result<i32, 1> distances({i64(words.shape(0))});
+    without_gil([&] { row_distances(view(words), view(query), distances.view); });
+    return distances.array();
+}
+
+Returned<double, 1> sums_of_tables(const Input<u8, 2>& packed, const Input<double, 2>& tables) {
+    require(packed.shape(1) == tables.shape(0) && tables.shape(1) == 256, "tables must have 256 values for each byte");
+    Result<double, 1> sums({i64(packed.shape(0))});
+    without_gil([&] { table_sums(view(packed), view(tables), sums.view); });
+    return sums.array();
+}
+
+std::pair<Returned<double, 1>, Returned<i64, 1>> by_levels(const TileWords& words, i64 n, const Input<u64, 1>& query,
+                                                           const Input<float, 2>& table, const Input<u8, 1>& allowed,
+                                                           i64 k) {
+    const Tiles tiles = tiles_of(words);
+    const i64 n_words = tiles.words_per_code(), n_bytes = i64(allowed.shape(0));
+    require(n >= 0 && n <= tiles.size() * tiles.codes_per_tile(), "n must be the number of codes in the tiles");
+    require(i64(query.shape(0)) == n_words, "the query must have as many words as the codes of the tiles");
+    require(n_bytes == 0 || 8 * n_bytes >= n, "allowed must have a bit for each code, or be empty");
+    require(k >= 1 && k <= n, "k must be from 1 to n");
+    require(table.shape(0) >= 1 && table.shape(1) >= 1, "table must not be empty");
+    Result<double, 1> levels({k});
+    Result<i64, 1> positions({k});
+    without_gil(
+        [&] { nearest_by_levels(tiles, n, view(query), view(table), view(allowed), levels.view, positions.view); });
+    return {levels.array(), positions.array()};
+}
+
 }  // namespace
 
 void bind_codes(nb::module_& module) {
@@ -83,6 +114,16 @@ void bind_codes(nb::module_& module) {
     module.def("estimate_radii", &estimate, array("words"), nb::arg("n"), array("queries"), array("planes"),
                nb::arg("n_levels"), array("allowed"), nb::arg("k"), nb::arg("wanted"),
                "A radius for each query that leaves a few more than k of the n codes, but hardly more than wanted.");
+    module.def("write_tiles", &write, array("rows"), array("words"), nb::arg("first"),
+               "Write codes, given as rows of words, into tiles from a position on.");
+    module.def("row_distances", &distances_of_rows, array("words"), array("query"),
+               "Hamming distances of a query to codes that are given as rows of words.");
+    module.def("table_sums", &sums_of_tables, array("packed"), array("tables"),
+               "For each packed code, the sum of what tables have for its bytes, in the order of the bytes.");
+    module.def("nearest_by_levels", &by_levels, array("words"), nb::arg("n"), array("query"), array("table"),
+               array("allowed"), nb::arg("k"),
+               "Levels and positions of the k nearest of the allowed codes, by a table of the bits that differ and the "
+               "ones that are shared.");
 }
 
 }  // namespace autojacobin

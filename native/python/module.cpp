@@ -5,9 +5,13 @@
 namespace autojacobin {
 void bind_codes(nanobind::module_& module);
 void bind_lists(nanobind::module_& module);
+void bind_search(nanobind::module_& module);
+void bind_vectors(nanobind::module_& module);
 }  // namespace autojacobin
 
 NB_MODULE(AUTOJACOBIN_MODULE, module) {
     autojacobin::bind_codes(module);
     autojacobin::bind_lists(module);
+    autojacobin::bind_search(module);
+    autojacobin::bind_vectors(module);
 }

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from autojacobin import DataError
 from autojacobin.search import euclidean, rerank
 from autojacobin.search.euclidean import squared_distances
-from autojacobin.search.kernels.l2 import LONGEST_UINT8, write_bytes
 from tests.search.candidates import by_sorting, drawn
 
 
@@ -24,17 +23,6 @@ def test_equals_sorting_with_ties_by_lower_id(seed, dtype, D):
     expected, expected_ids = by_sorting(queries, candidates, vectors, k)
     assert np.allclose(distances, expected, rtol=1e-12)
     assert np.array_equal(ids, expected_ids)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("number", [0.0, 255.0, -0.0, 0.5, -1.0, 256.0, 65536.0, 1e30, 254.99999])
-def test_queries_are_bytes_only_if_all_their_numbers_are(dtype, number):
-    queries = np.arange(60, dtype=dtype).reshape(3, 20)
-    queries[1, 19] = number
-    whole = np.empty((3, 20), dtype=np.int16)
-    assert write_bytes(queries, whole) == (number in range(256))
-    if number in range(256):
-        assert np.array_equal(whole, queries)
 
 
 def test_memory_map_function_and_blocks_give_the_same(tmp_path, monkeypatch):
@@ -127,41 +115,6 @@ def test_distances_beyond_float64_are_infinite_and_ordered_by_id():
     distances, ids = rerank([[0.0, 0.0]], [[2, 0, 1]], vectors, 3)
     assert distances.tolist() == [[1.0, np.inf, np.inf]]
     assert ids.tolist() == [[1, 0, 2]]
-
-
-@given(st.integers(0, 2**32), st.sampled_from([1, 2, 31, 32, 33, 63, 96, 127, 128, 129, 160, 300]))
-def test_bytes_are_measured_exactly(seed, D):
-    rng = np.random.default_rng(seed)
-    vectors = rng.integers(0, 256, (50, D)).astype(np.uint8)
-    queries = rng.integers(0, 256, (5, D)).astype(rng.choice([np.uint8, np.float32, np.float64]))
-    vectors[:2], queries[0] = [[0], [255]], 255
-    candidates = drawn(rng, 50, 40, 5)
-    distances, ids = rerank(queries, candidates, vectors, 40)
-    squared = ((queries.astype(np.int64)[:, None] - vectors[candidates].astype(np.int64)) ** 2).sum(axis=2)
-    order = np.lexsort((candidates, squared), axis=1)
-    assert np.array_equal(ids, np.take_along_axis(candidates, order, axis=1))
-    assert np.array_equal(distances, np.sqrt(np.take_along_axis(squared, order, axis=1)))
-
-
-@pytest.mark.parametrize("odd", [0.5, -1.0, 256.0, 1e9, -0.25])
-def test_queries_that_are_not_bytes_are_not_taken_for_bytes(odd):
-    rng = np.random.default_rng(0)
-    vectors = rng.integers(0, 256, (30, 40)).astype(np.uint8)
-    queries = rng.integers(0, 256, (3, 40)).astype(np.float32)
-    queries[1, 17] = odd
-    candidates = np.tile(np.arange(30), (3, 1))
-    distances, ids = rerank(queries, candidates, vectors, 30)
-    expected, expected_ids = by_sorting(queries, candidates, vectors, 30)
-    assert np.allclose(distances, expected, rtol=1e-14)
-    assert np.array_equal(ids, expected_ids)
-
-
-@pytest.mark.parametrize("D", [LONGEST_UINT8, LONGEST_UINT8 + 1])
-def test_long_vectors_of_bytes_do_not_overflow(D):
-    vectors = np.array([[0], [255], [3]], dtype=np.uint8).repeat(D, axis=1)
-    distances, ids = rerank(vectors[1:2], [[0, 1, 2]], vectors, 3)
-    assert ids.tolist() == [[1, 2, 0]]
-    assert np.array_equal(distances, [[0.0, np.sqrt(252**2 * D), np.sqrt(255**2 * D)]])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])

@@ -14,13 +14,13 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._native import kernels
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import device_of, namespace, on_device, to_host
 from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError, DataTypeError
 from autojacobin.search.arguments import search_rows
 from autojacobin.search.gpu import DeviceQueries
-from autojacobin.search.kernels.popcount import table_sums
 from autojacobin.search.kernels.selection import smallest
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
@@ -167,8 +167,7 @@ def _exact_topk(projections: npt.NDArray[Any], base: Codes, k: int) -> tuple[Any
     distances, ids = np.empty((len(projections), k), dtype=np.float32), np.empty((len(projections), k), dtype=np.int64)
 
     def search(q: int) -> None:
-        sums = np.empty(len(base))
-        table_sums(base.packed, _tables(projections[q].astype(np.float64)), sums)
+        sums = kernels.table_sums(base.packed, _tables(projections[q].astype(np.float64)))
         distances[q], ids[q] = smallest(sums, k)
 
     run_tasks(search, [(q,) for q in range(len(projections))])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._native import kernels
 from autojacobin.core.arrays import namespace, on_device, to_host
 from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
 from autojacobin.core.simd import empty_aligned
@@ -22,7 +23,6 @@ from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search import gpu
 from autojacobin.search.kernels.byte_products import CENTRES_PER_GROUP, STEPS_AT_ONCE, write_groups
-from autojacobin.search.kernels.clustering import choose_first_and_second, nearest_column
 from autojacobin.search.kernels.coarse_quantiser import FEWEST_IN_CELLS, cells_to_look_at, nearest_centres
 
 _PRODUCTS_PER_BLOCK = 2**21
@@ -117,7 +117,7 @@ class Centres:
                 rows = slice(first, min(first + per_block, end))
                 block = as_floats(vectors[rows], first).astype(np.float32, copy=False) - self.origin
                 products = np.matmul(block, self._shifted.T, out=memory[: len(block)])
-                nearest_column(products, self._norms, labels[rows])
+                labels[rows] = kernels.nearest_column(products, self._norms)
 
         with one_blas_thread():
             run_tasks(work, [(start,) for start in range(0, len(vectors), per_task)])
@@ -206,7 +206,7 @@ class Centres:
 
         def work(rows: slice) -> None:
             numbers = self.nearest(floats[rows], min(_NEAR_CENTRES, len(self)))[0]
-            choose_first_and_second(floats[rows], self.points, numbers, first[rows], second[rows])
+            first[rows], second[rows] = kernels.choose_first_and_second(floats[rows], self.points, numbers)
 
         run_tasks(work, [(rows,) for rows in slices(len(X), _ROWS_PER_TASK)])
         return first, second
@@ -219,6 +219,14 @@ class Centres:
                 "pass vectors like those that the centres were made from"
             )
         return vectors
+
+
+def group_rows(labels: npt.NDArray[Any], n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Give the rows of each of ``n`` labels, one label after another, in ascending order, and where each begins."""
+    bounds = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(labels, minlength=n), out=bounds[1:])
+    short = labels.astype(np.uint16) if n <= 2**16 else labels  # NumPy sorts short numbers by their digits
+    return bounds, np.argsort(short, kind="stable")
 
 
 def rounding_of(rows: npt.NDArray[np.float32]) -> tuple[float, int]:

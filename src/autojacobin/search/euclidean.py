@@ -1,15 +1,7 @@
 """Re-ranking: the Euclidean order of the candidates that a search over codes found.
 
 Vectors are read in place, whatever their type, and every sum is taken in float64, so the distances are those of
-converted copies. If vectors and queries are whole numbers from 0 to 255, sums are taken in whole numbers, which gives
-the same result. If only the nearest are wanted, estimates in float32 show which vectors need not be measured.
-
-*The error of an estimate.* It is a sum of D squares. Each difference and each square is rounded once and then takes
-part in at most D − 1 sums, whatever their order. So the estimate errs by about (D + 2) 2⁻²⁴ of the squared distance at
-most. Twice that is allowed for, plus a tiny number for squares that are too small for float32. Queries of float64 are
-rounded to float32 first, and no distance changes by more than the query moves. The k-th smallest estimate thus proves
-that k vectors are within a certain distance. Vectors whose estimates are not strictly above the limit that follows from
-it, or are not finite, are measured again.
+converted copies (``native/vectors/l2.hpp``).
 """
 
 from __future__ import annotations
@@ -22,12 +14,12 @@ from typing import Any, Protocol, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._native import kernels
 from autojacobin.core.parallel import run_tasks
 from autojacobin.core.vectors import as_floats, as_matrix, check_finite
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k
-from autojacobin.search.kernels.l2 import measure_rows
-from autojacobin.search.kernels.selection import merge_topk, select_smallest
+from autojacobin.search.kernels.selection import merge_topk
 
 # What tunes the search
 _NUMBERS_PER_BLOCK = 2**23
@@ -140,9 +132,7 @@ def nearest_of_all(
             block = np.repeat(ids[np.newaxis, first : first + per_block], len(some), axis=0)
             wanted, measured = min(k, block.shape[1]), np.full(block.shape, np.inf)
             measure(some, block, measured, wanted)
-            found = np.empty((len(some), wanted)), np.empty((len(some), wanted), dtype=np.int64)
-            select_smallest(measured, block, wanted, *found)
-            return found
+            return kernels.select_smallest(measured, block, wanted)
 
         parts = run_tasks(compare, [(first,) for first in range(0, len(ids), per_block)])
         squared[start : start + len(some)], nearest[start : start + len(some)] = merge_topk(parts, k)
@@ -160,7 +150,7 @@ def order_block(
 
     A candidate of -1 is missing, and its distance is infinite.
     """
-    ids = np.ascontiguousarray(ids, dtype=np.int64)  # for any other layout or type, kernels would be compiled again
+    ids = np.ascontiguousarray(ids, dtype=np.int64)
     k, squared = nearest.shape[1], np.full(ids.shape, np.inf)
     missing = ids < 0
     if missing.any():
@@ -170,8 +160,8 @@ def order_block(
         squared[missing] = np.inf
     else:
         measure(queries, ids, squared, k)
-    select_smallest(squared, ids, k, distances, nearest)
-    np.sqrt(distances, out=distances)
+    smallest, nearest[:] = kernels.select_smallest(squared, ids, k)
+    np.sqrt(smallest, out=distances)
 
 
 def measure_in_place(
@@ -214,16 +204,6 @@ def squared_distances(queries: Any, vectors: Any, rows: Any, squared: Any, wante
     before. If only the ``wanted`` nearest of each query matter, anything larger than their distances may be written for
     the others.
     """
-    doubles = np.ascontiguousarray(queries, dtype=np.float64)
-    measure_rows(doubles, _numbers(vectors), rows, squared, rows.shape[1] if wanted is None else wanted)
-
-
-def _numbers(vectors: Any) -> Any:
-    """Vectors as the kernels take them.
-
-    Numba does not know float16, so its bits are passed. All are read-only, as a memory map is: what can be written is
-    another type, for which the kernels would be compiled again.
-    """
-    numbers = np.ascontiguousarray(vectors).view(np.uint16 if vectors.dtype == np.float16 else vectors.dtype)
-    numbers.flags.writeable = False
-    return numbers
+    wanted = rows.shape[1] if wanted is None else wanted
+    doubles, rows = np.ascontiguousarray(queries, dtype=np.float64), np.ascontiguousarray(rows, dtype=np.int64)
+    kernels.measure_rows(doubles, np.ascontiguousarray(vectors), rows, squared, wanted)

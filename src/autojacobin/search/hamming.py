@@ -7,6 +7,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._native import kernels
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import device_of, namespace
 from autojacobin.core.counts import as_count
@@ -14,7 +15,6 @@ from autojacobin.core.parallel import run_tasks
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_subset, check_codes, search_rows
 from autojacobin.search.gpu import DeviceQueries
-from autojacobin.search.kernels.popcount import row_distances
 from autojacobin.search.queries import LARGEST_DISTANCE, Queries
 from autojacobin.search.tiles import code_words, tiles_of
 
@@ -100,8 +100,7 @@ def hamming_radius(
     words = code_words(base if rows is None else base[rows])
 
     def search(query: Any) -> tuple[Any, Any]:
-        distances = np.empty(len(words), dtype=np.int32)
-        row_distances(words, query, distances)
+        distances = kernels.row_distances(words, query)
         found = np.flatnonzero(distances <= most)
         order = np.argsort(distances[found], kind="stable")
         return distances[found][order], found[order]

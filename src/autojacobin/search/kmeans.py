@@ -10,12 +10,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._native import kernels
 from autojacobin.core.parallel import Progress, one_blas_thread, run_tasks
 from autojacobin.core.sampling import as_random_state
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.search.arguments import as_count
-from autojacobin.search.centres import Centres
-from autojacobin.search.kernels.clustering import group_rows, write_means
+from autojacobin.search.centres import Centres, group_rows
 
 _LISTS_PER_TASK = 64
 _SAMPLE_PER_LIST = 128
@@ -90,12 +90,12 @@ def kmeans(
 
 def _moved(centres: Centres, X: npt.NDArray[Any], labels: npt.NDArray[np.int32], rng: Any) -> Centres:
     """Centres at the means of their lists; those of empty lists at vectors of the largest lists."""
-    bounds, order = np.zeros(len(centres) + 1, dtype=np.int64), np.empty(len(X), dtype=np.int64)
-    group_rows(labels, bounds, order)
+    X = np.ascontiguousarray(X)
+    bounds, order = group_rows(labels, len(centres))
     points = centres.points.copy()
 
     def work(first: int) -> None:
-        write_means(X, order, bounds, first, min(first + _LISTS_PER_TASK, len(points)), points)
+        kernels.write_means(X, order, bounds, first, min(first + _LISTS_PER_TASK, len(points)), points)
 
     run_tasks(work, [(first,) for first in range(0, len(points), _LISTS_PER_TASK)])
     sizes = np.diff(bounds)

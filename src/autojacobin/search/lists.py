@@ -30,7 +30,7 @@ import numpy.typing as npt
 from autojacobin.codes import Codes
 from autojacobin.core.simd import empty_aligned
 from autojacobin.errors import DataError
-from autojacobin.search.kernels.clustering import group_rows
+from autojacobin.search.centres import group_rows
 from autojacobin.search.kernels.list_scan import count_allowed, map_allowed
 from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, sum_weights, write_blocks
 
@@ -111,8 +111,8 @@ class Lists:
             raise DataError(f"a segment with lists holds at most {_MOST_CODES:,} codes, got {n:,}; use more segments")
         if labels.shape != (n,) or (n and not 0 <= labels.min() <= labels.max() < n_lists):
             raise DataError(f"labels must give a list from 0 to {n_lists - 1} for each of the {n} codes")
-        bounds, positions = np.zeros(n_lists + 1, dtype=np.int64), np.empty(n, dtype=np.int32)
-        group_rows(labels, bounds, positions)
+        bounds, order = group_rows(labels, n_lists)
+        positions = order.astype(np.int32)
         n_blocks = -(-n // CODES_PER_BLOCK)
         blocks = empty_aligned((n_blocks, codes.packed.shape[1], CODES_PER_BLOCK), np.uint8)
         blocks[-1:] = 0
@@ -150,14 +150,14 @@ class Lists:
     @cached_property
     def _slots(self) -> npt.NDArray[np.int32]:
         """The slots of all rows, shape (copies, rows), kept for the next filter."""
-        n_rows = self.n // self.copies
-        slots, bounds = np.empty(self.n, dtype=np.int32), np.zeros(n_rows + 1, dtype=np.int64)
-        group_rows(self.positions, bounds, slots)
-        return np.ascontiguousarray(slots.reshape(n_rows, self.copies).T)
+        return self._by_row(np.arange(self.n, dtype=np.int32))
 
     def labels(self) -> npt.NDArray[np.int32]:
         """The lists of all rows, shape (copies, rows), of which the first is lowest."""
-        of_slots = np.repeat(np.arange(self.n_lists, dtype=np.int32), np.diff(self.bounds))
+        return self._by_row(np.repeat(np.arange(self.n_lists, dtype=np.int32), np.diff(self.bounds)))
+
+    def _by_row(self, of_slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Ascending numbers of all slots as those of the rows, shape (copies, rows), of which the first is lowest."""
         found = np.empty((self.copies, self.n // self.copies), dtype=np.int32)
         found[0, self.positions[::-1]] = of_slots[::-1]  # of a position that comes twice, the last one counts
         found[-1, self.positions] = of_slots

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._native import kernels
 from autojacobin.codes import Codes
 from autojacobin.core.arrays import namespace
+from autojacobin.core.parallel import run_tasks
 from autojacobin.search.gpu import DeviceCodes
-from autojacobin.search.kernels.popcount import lowest_levels, write_tiles
 from autojacobin.search.queries import Queries
 from autojacobin.search.scan import ALL_ALLOWED, topk
 
@@ -83,7 +84,7 @@ class Tiles:
 
     def put(self, codes: Codes, first: int) -> None:
         """Write codes from position ``first`` on."""
-        write_tiles(code_words(codes), self.words, first)
+        kernels.write_tiles(code_words(codes), self.words, first)
 
     def take(self, positions: npt.NDArray[np.int64]) -> Codes:
         """Read the codes at some positions."""
@@ -105,8 +106,20 @@ class Tiles:
         """
         bitmap = ALL_ALLOWED if allowed is None else allowed
         if queries.levels is not None:
-            return lowest_levels(self.words, self.n, queries.words, queries.levels.table, k, bitmap)
+            return self._nearest_by_levels(queries.words, queries.levels.table, k, bitmap)
         return topk(self.words, self.n, queries.words, queries.planes, queries.n_levels, k, bitmap, in_order)
+
+    def _nearest_by_levels(self, queries: Any, table: Any, k: int, allowed: Any) -> tuple[Any, Any]:
+        n_allowed = int(np.unpackbits(allowed, count=self.n, bitorder="little").sum()) if allowed.size else self.n
+        found = min(k, n_allowed)
+        levels, positions = np.empty((len(queries), found), np.int32), np.empty((len(queries), found), np.int64)
+
+        def search(q: int) -> None:
+            levels[q], positions[q] = kernels.nearest_by_levels(self.words, self.n, queries[q], table, allowed, found)
+
+        if found:
+            run_tasks(search, [(q,) for q in range(len(queries))])
+        return levels, positions
 
 
 def tiles_of(codes: Codes) -> Any:

@@ -26,13 +26,13 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._native import kernels
 from autojacobin.core.arrays import namespace, to_host
 from autojacobin.core.parallel import run_tasks, slices, usable_cores
 from autojacobin.core.vectors import as_floats, as_matrix, check_finite
 from autojacobin.errors import DataError
 from autojacobin.search.arguments import as_k
 from autojacobin.search.gpu import DeviceVectors, takes
-from autojacobin.search.kernels.screening import keep_near
 from autojacobin.search.kernels.selection import smallest
 
 LARGEST_EXPONENT = 400  # squares of numbers up to 2^±400 neither overflow nor underflow in float64
@@ -211,11 +211,12 @@ class Candidates:
             lowered = ((0.5 - self.factor) * norms.astype(np.float64)).astype(np.float32)
             spread = (2.1 * self.factor * norms.astype(np.float64)).astype(np.float32)
         lowered[np.isinf(norms)] = -np.inf  # too far for float32: always a candidate, and never a proof
-        found = (self.slack, self.limits, self.counts, self.low, self.high, self.ids)
+        given = dots, lowered, spread, first
+        found = self.slack, self.limits, self.counts, self.low, self.high, self.ids
         reached = np.zeros(len(dots), dtype=np.int64)
         while len(behind := np.flatnonzero(reached < dots.shape[1])):
             blocks = [(behind[rows],) for rows in slices(len(behind), _ROWS_PER_TASK)]
-            run_tasks(lambda rows: keep_near(dots, lowered, spread, first, rows, found, reached), blocks)
+            run_tasks(lambda rows: kernels.keep_near(*given, rows, *found, reached), blocks)
             run_tasks(self.remove_far, [(row,) for row in np.flatnonzero(self.counts > _capacity(self.k) // 2)])
 
     def remove_far(self, row: int) -> None:
@@ -259,7 +260,6 @@ def _nearest(base: Any, queries: Any, k: int, frame: Frame, report: Callable[[in
     blocks = slices(len(base), per_block)
     for number, block in enumerate(blocks, 1):
         placed, norms = frame.place(base[block])
-        # contiguous in the last block as well: for any other layout the kernel would be compiled again
         out = products[: len(queries) * len(placed)].reshape(len(queries), len(placed))
         found.add(np.matmul(found.placed, placed.T, out=out), norms, block.start)
         report(number, len(blocks))

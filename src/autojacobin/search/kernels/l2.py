@@ -209,17 +209,6 @@ def _constant(kind: Any, value: Any) -> Any:
 # Distances of queries to rows; rows below 0 are left out
 
 
-@kernel
-def measure_rows(queries: Any, vectors: Any, rows: Any, squared: Any, wanted: int) -> None:
-    """Write the squared distances of queries of float64 to rows of vectors; see :func:`measure`."""
-    some = np.empty((1, rows.shape[1]), dtype=np.int64)
-    nearest = np.empty((1, wanted)), np.empty((1, wanted), dtype=np.int64)
-    for q in range(rows.shape[0]):
-        for c in range(rows.shape[1]):
-            some[0, c] = rows[q, c]
-        measure(queries[q : q + 1], vectors, some, squared[q : q + 1], nearest)
-
-
 def measure(query: Any, vectors: Any, rows: Any, squared: Any, nearest: Any) -> None:
     """Write squared distances, or anything larger for rows that are not among the nearest.
 
