@@ -211,12 +211,11 @@ class Candidates:
             lowered = ((0.5 - self.factor) * norms.astype(np.float64)).astype(np.float32)
             spread = (2.1 * self.factor * norms.astype(np.float64)).astype(np.float32)
         lowered[np.isinf(norms)] = -np.inf  # too far for float32: always a candidate, and never a proof
-        given = dots, lowered, spread, first
-        found = self.slack, self.limits, self.counts, self.low, self.high, self.ids
+        found: Any = self.slack, self.limits, self.counts, self.low, self.high, self.ids
         reached = np.zeros(len(dots), dtype=np.int64)
         while len(behind := np.flatnonzero(reached < dots.shape[1])):
             blocks = [(behind[rows],) for rows in slices(len(behind), _ROWS_PER_TASK)]
-            run_tasks(lambda rows: kernels.keep_near(*given, rows, *found, reached), blocks)
+            run_tasks(lambda rows: kernels.keep_near(dots, lowered, spread, first, rows, *found, reached), blocks)
             run_tasks(self.remove_far, [(row,) for row in np.flatnonzero(self.counts > _capacity(self.k) // 2)])
 
     def remove_far(self, row: int) -> None:
