@@ -4,8 +4,10 @@
 
 namespace autojacobin {
 void bind_codes(nanobind::module_& module);
-}
+void bind_training(nanobind::module_& module);
+}  // namespace autojacobin
 
 NB_MODULE(AUTOJACOBIN_MODULE, module) {
     autojacobin::bind_codes(module);
+    autojacobin::bind_training(module);
 }
