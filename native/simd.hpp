@@ -95,6 +95,27 @@ inline Register<u64> majority(Register<u64> a, Register<u64> b, Register<u64> c)
 #endif
 }
 
+// Floats: one instruction for compilers, too. Of two that cannot be compared, the second is given.
+
+inline Register<float> smaller(Register<float> a, Register<float> b) {
+    return a < b ? a : b;
+}
+
+inline Register<float> larger(Register<float> a, Register<float> b) {
+    return a > b ? a : b;
+}
+
+// None may be NaN.
+inline float smallest_lane(Register<float> values) {
+    typedef float Four __attribute__((vector_size(16)));
+    Four parts[register_bytes / sizeof(Four)];
+    std::memcpy(parts, &values, sizeof values);
+    for (Four part : parts) parts[0] = part < parts[0] ? part : parts[0];
+    const float low = parts[0][1] < parts[0][0] ? parts[0][1] : parts[0][0];
+    const float high = parts[0][3] < parts[0][2] ? parts[0][3] : parts[0][2];
+    return high < low ? high : low;
+}
+
 // Bitmaps of lanes: lane i is bit i
 
 inline u64 nonzero_lanes(Register<u64> words) {

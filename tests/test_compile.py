@@ -6,9 +6,6 @@ import sys
 
 import pytest
 
-from autojacobin.core import compilation
-from tests.waiting import SECONDS
-
 CALLER = """
 from autojacobin.core.compilation import kernel
 from callee import inner
@@ -55,42 +52,6 @@ def test_a_kernel_is_loaded_from_the_cache_when_nothing_has_changed(folder):
     assert run(folder, "number * 10") == "11 1\n"
 
 
-def test_another_process_compiles_meanwhile(folder, monkeypatch):
-    monkeypatch.setattr(compilation, "usable_cores", lambda: 2)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder / "cache"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    monkeypatch.chdir(folder)
-    (folder / "callee.py").write_text(CALLEE.format(result="number * 10"))
-    with compilation.compile_meanwhile("import caller; caller.main()") as process:
-        assert process.wait(SECONDS) == 0
-    assert run(folder, "number * 10") == "11 1\n"
-
-
-def test_the_other_process_ends_with_the_block(monkeypatch):
-    monkeypatch.setattr(compilation, "usable_cores", lambda: 2)
-    with pytest.raises(KeyboardInterrupt), compilation.compile_meanwhile("while True: pass") as process:
-        raise KeyboardInterrupt
-    assert process.returncode is not None
-
-
-def test_nothing_is_compiled_meanwhile_on_a_single_core(monkeypatch):
-    monkeypatch.setattr(compilation, "usable_cores", lambda: 1)
-    with compilation.compile_meanwhile("while True: pass") as process:
-        assert process is None
-
-
-def test_a_kernel_is_in_the_cache_once_it_was_called(monkeypatch, tmp_path):
-    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
-
-    def double(number):
-        return 2 * number
-
-    compiled = compilation.kernel(double)
-    assert not compilation.is_cached(compiled)
-    assert compiled(2) == 4
-    assert compilation.is_cached(compiled)
-
-
 COMPILED = """
 import numpy as np
 from numba.core import event
@@ -105,10 +66,10 @@ class Names(event.Listener):
         pass
 
 event.register("numba:compile", Names())
-from autojacobin.hashers import BinaryAutoencoder
+from autojacobin.search.centres import Centres
 
 rows = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
-BinaryAutoencoder(8, random_state=0).fit(rows).encode(rows)
+Centres(rows[:8]).nearest(rows, 2)
 print(*sorted(set(Names.names)))
 """
 
@@ -121,5 +82,5 @@ def test_no_time_is_spent_on_compiling_texts_and_sorts(tmp_path):
         [sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True, check=True, timeout=1200
     )
     modules = result.stdout.split()
-    assert "autojacobin.hashers.autoencoders.tabu_kernels" in modules
+    assert "autojacobin.search.kernels.coarse_quantiser" in modules
     assert not {"numba.cpython.unicode", "numba.misc.quicksort"} & set(modules)

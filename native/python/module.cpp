@@ -6,6 +6,7 @@ namespace autojacobin {
 void bind_codes(nanobind::module_& module);
 void bind_lists(nanobind::module_& module);
 void bind_search(nanobind::module_& module);
+void bind_training(nanobind::module_& module);
 void bind_vectors(nanobind::module_& module);
 }  // namespace autojacobin
 
@@ -13,5 +14,6 @@ NB_MODULE(AUTOJACOBIN_MODULE, module) {
     autojacobin::bind_codes(module);
     autojacobin::bind_lists(module);
     autojacobin::bind_search(module);
+    autojacobin::bind_training(module);
     autojacobin::bind_vectors(module);
 }

@@ -9,7 +9,6 @@ import statistics
 import sys
 import textwrap
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,18 +29,6 @@ if TYPE_CHECKING:
 _SHOWN = ("quality", "distances", "fig9", "fig5")
 _WIDEST = 110
 
-# calls the kernels that take longest to compile, in the order in which the demo needs them
-_CALLS_KERNELS = """
-import numpy as np
-from autojacobin import AutoJacoBin, BinaryAutoencoder, Index
-vectors = np.random.default_rng(0).normal(size=(40_000, 64)).astype(np.float32)
-AutoJacoBin.as_published(32, n_epochs=1, random_state=0).fit(vectors[:500])
-index = Index(BinaryAutoencoder(64, random_state=0).fit(vectors[:500]))
-index.add(vectors)
-index.search(vectors[:1_000], 10, rerank=False)
-index.search(vectors[:1_000], 10, candidates=100)
-"""
-
 
 def demo(
     name: SetName = "photos",
@@ -57,8 +44,6 @@ def demo(
 
     Example: autojacobin demo --bits 32 --train 2000 --out first-look
     """
-    from autojacobin.core.compilation import compile_meanwhile, is_cached
-    from autojacobin.hashers.autoencoders import tabu_kernels
     from autojacobin.index.index import Index
     from autojacobin.paper.reproduction import Settings, reproduce
     from autojacobin.paper.reproduction.searches import search_table
@@ -76,8 +61,7 @@ def demo(
     if there and not (folder / "results.json").exists():
         raise StorageError(f"this would replace {there[0]}, which no demo has made; choose another folder with --out")
     settings = Settings.for_set(chosen, seeds=seeds, bits=(bits,), training_points=train)
-    compiled = is_cached(tabu_kernels.search)  # by an earlier demo
-    with stoppable(kept_in(folder)), nullcontext() if compiled else compile_meanwhile(_CALLS_KERNELS):
+    with stoppable(kept_in(folder)):
         learned_from = min(train, len(chosen.train))
         ways = len(every_method()) + 1  # and the binary auto-encoder
         typer.echo(f"\n2. {ways} ways to learn {bits} bits from {learned_from:,} vectors, and what their codes find")

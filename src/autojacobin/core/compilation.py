@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -18,13 +15,9 @@ from numba.core import event
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import register_jitable
 
-from autojacobin.core.parallel import usable_cores
 from autojacobin.core.progress import compilation_begins
 
-__all__ = [
-    "compile_meanwhile", "intrinsic", "is_cached", "kernel", "part_of_others", "popcount", "trailing_zeros",
-    "use_wide_registers",
-]  # fmt: skip
+__all__ = ["intrinsic", "kernel", "part_of_others", "popcount", "trailing_zeros", "use_wide_registers"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 intrinsic: Any = _intrinsic  # typed as if the caller passed the typing context, which numba does
@@ -138,30 +131,6 @@ def _digest(folder: Path) -> str:
     for path in [Path(__file__), Path(__file__).with_name("simd.py"), *sorted(folder.glob("*.py"))]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def is_cached(compiled: Any) -> bool:
-    """Return whether some version of a kernel is in numba's cache."""
-    cache_file = getattr(compiled._cache, "_cache_file", None)
-    return cache_file is not None and Path(cache_file._index_path).exists()
-
-
-@contextmanager
-def compile_meanwhile(program: str) -> Iterator[subprocess.Popen[bytes] | None]:
-    """Run a program that calls kernels in a process of its own, to the end of a with block at most.
-
-    What it compiles on another core goes to numba's cache, where this process finds it. Two threads could not compile
-    at the same time. With a single core, nothing is run.
-    """
-    if usable_cores() < 2:
-        yield None
-        return
-    nothing = subprocess.DEVNULL
-    with subprocess.Popen([sys.executable, "-c", program], stdin=nothing, stdout=nothing, stderr=nothing) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""512-bit vectors for the functions that generate LLVM code, and arrays that are aligned for them.
+"""512-bit vectors for the functions that generate LLVM code.
 
 LLVM vectorises simple loops by itself. Where it does not find the best instructions, an *intrinsic* generates the code
 through llvmlite. The helpers here are what several intrinsics need. On machines without AVX-512, LLVM splits the
@@ -7,30 +7,16 @@ vectors into narrower registers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
-import numpy as np
-import numpy.typing as npt
 from llvmlite import binding, ir
 
 CACHE_LINE = 64  # bytes
 WORDS = 8  # 64-bit words in a vector
 WORD, INT32 = ir.IntType(64), ir.IntType(32)
 VECTOR = ir.VectorType(WORD, WORDS)
-
-
-def empty_aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Give an array like ``np.empty`` that begins at a cache line.
-
-    NumPy aligns to 16 bytes, and loading a vector of 64 bytes that spans two cache lines reads both.
-    """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = np.empty(size + CACHE_LINE, dtype=np.uint8)
-    start = -memory.ctypes.data % CACHE_LINE
-    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 # As far as the kernels ask for them. They count for CPUs that NUMBA_CPU_NAME names, and where LLVM does not look for a

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from autojacobin.core.simd import empty_aligned
+from autojacobin.core.arrays import empty_aligned
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.manifest import FORMAT_VERSION, ArrayFile, damaged, new_name, other_format
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from autojacobin.core.compilation import kernel
+from autojacobin._native import kernels
 from autojacobin.core.parallel import run_tasks
 from autojacobin.core.vectors import as_floats
 from autojacobin.hashers.list_hasher import ListHasher
@@ -334,20 +334,12 @@ def _nearness(found: Ids, own: Ids, levels: Sequence[_Level], step: int, every: 
     truth = [level.truth for level in levels if level.every == step][-1][:: rows // step]
     codes = found[:: rows // every]
     order = np.argsort(truth, axis=1)
-    places = np.full(codes.shape, truth.shape[1], dtype=np.int32)
-    _write_places(codes, np.take_along_axis(truth, order, axis=1), order, places)
+    places = np.empty(codes.shape, dtype=np.int32)
+    for q, (ids, place) in enumerate(zip(np.take_along_axis(truth, order, axis=1), order, strict=True)):
+        at = np.minimum(np.searchsorted(ids, codes[q]), len(ids) - 1)
+        places[q] = np.where(ids[at] == codes[q], place[at], len(ids))
     places[(codes < 0) | (codes == own[::rows, np.newaxis])] = -1
     return places
-
-
-@kernel
-def _write_places(codes: Any, ids: Any, order: Any, places: Any) -> None:
-    """Write the places of codes in rows of ids, which ascend and have their places in ``order``."""
-    for q in range(codes.shape[0]):
-        for c in range(codes.shape[1]):
-            place = np.searchsorted(ids[q], codes[q, c])
-            if place < ids.shape[1] and ids[q, place] == codes[q, c]:
-                places[q, c] = order[q, place]
 
 
 def _recalls(
@@ -357,43 +349,11 @@ def _recalls(
 
     The bound counts one more query that misses some, so that a sample without a miss does not promise certainty.
     """
-    hits, squares, products = np.zeros((3, n_thresholds, len(grid)))
-    _add_hits(nearness, np.ascontiguousarray(first), counts, totals, grid, hits, squares, products)
+    arrays = map(np.ascontiguousarray, (nearness, first, counts, totals, grid))
+    hits, squares, products = kernels.sum_hits(*arrays, n_thresholds)
     n, mean = len(first), totals.mean()
     found = max(0.0, mean - _MISSED)
     recall = (hits + found) / ((n + 1) * mean)
     squares, products = squares + found**2, products + found * mean
     variance = (squares - 2 * recall * products + recall**2 * ((totals**2).sum() + mean**2)) / ((n + 1) * mean**2)
     return hits / (n * mean), recall - _DEVIATIONS * np.sqrt(np.maximum(0.0, variance) / n)
-
-
-@kernel
-def _add_hits(
-    nearness: Any, first: Any, counts: Any, totals: Any, grid: Any, sums: Any, squares: Any, products: Any
-) -> None:  # fmt: skip
-    """Add up how many true neighbours are found, the squares of that, and its products with ``totals``.
-
-    The rank of a code for a threshold is the number of codes before it that it scans.
-    """
-    n_thresholds, n_steps = sums.shape
-    hits, before = np.empty((n_thresholds, n_steps + 1), dtype=np.int64), np.empty(n_thresholds + 1, dtype=np.int64)
-    for q in range(first.shape[0]):
-        hits[:], before[:] = 0, 0
-        for c in range(first.shape[1]):
-            place = nearness[q, c]
-            if place < 0:
-                continue
-            if place < counts[q]:
-                rank = 0
-                for t in range(n_thresholds):
-                    rank += before[t]
-                    if t >= first[q, c]:
-                        hits[t, np.searchsorted(grid, rank, side="right")] += 1
-            before[first[q, c]] += 1
-        for t in range(n_thresholds):
-            total = 0
-            for step in range(n_steps):
-                total += hits[t, step]
-                sums[t, step] += total
-                squares[t, step] += total**2
-                products[t, step] += total * totals[q]

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin._native import kernels
-from autojacobin.core.arrays import namespace, on_device, to_host
+from autojacobin.core.arrays import empty_aligned, namespace, on_device, to_host
 from autojacobin.core.parallel import one_blas_thread, run_tasks, slices
-from autojacobin.core.simd import empty_aligned
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError
 from autojacobin.search import gpu

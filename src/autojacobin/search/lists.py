@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autojacobin.codes import Codes
-from autojacobin.core.simd import empty_aligned
+from autojacobin.core.arrays import empty_aligned
 from autojacobin.errors import DataError
 from autojacobin.search.centres import group_rows
 from autojacobin.search.kernels.list_scan import count_allowed, map_allowed

@@ -30,7 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from autojacobin.core.arrays import namespace
+from autojacobin._native import kernels
+from autojacobin.core.arrays import empty_aligned, namespace
 from autojacobin.core.parallel import run_tasks
 
 ERROR_SHARE = 0.6  # a: how much of its own error a code adds to its distances
@@ -146,24 +147,30 @@ def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, s
     matrix = xp.empty((0, d), dtype=xp.float32) if start is None else start
     if xp is not np:
         return _search_on_gpu(X, decoder, n_steps, matrix, first, given)
-    from autojacobin.hashers.autoencoders import tabu_kernels  # not before a fit: loading numba takes a second
-
-    # for any other layout or mixture of types, and for read-only numbers, the kernel would be compiled again
-    first, middle = np.ascontiguousarray(first), np.require(decoder.middle, X.dtype, ("C", "W"))
-    filled = (0, 0), (0, -d % tabu_kernels.BITS_AT_ONCE)
-    columns, gram, matrix = (np.pad(part, filled) for part in (decoder.columns.astype(X.dtype), decoder.gram, matrix))
-    out, levels = np.empty((len(X), d), dtype=np.float32), np.zeros(len(X), dtype=np.float32)
+    first, middle = np.ascontiguousarray(first, dtype=np.int8), np.ascontiguousarray(decoder.middle, dtype=X.dtype)
+    columns, gram, matrix = (
+        _filled(part, dtype)
+        for part, dtype in ((decoder.columns, X.dtype), (decoder.gram, np.float32), (matrix, np.float32))
+    )
+    out, levels = np.empty((len(X), d), dtype=np.float32), np.empty(len(X), dtype=np.float32)
+    layout = middle, columns, 1 / decoder.scale, gram, decoder.slope, decoder.constants, matrix
     rows = max(1, _STEPS_PER_TASK // ((n_steps + 16) * (16 + d // 16)))
-    numbers = decoder.slope, *decoder.constants
-    layout = middle, columns, X.dtype.type(1 / decoder.scale), gram, _SLACK, numbers
 
     def work(begin: int, end: int) -> None:
-        part, block = first[begin:end] if given else first, np.require(X[begin:end], requirements=("C", "W"))
+        block, part = np.ascontiguousarray(X[begin:end]), first[begin:end] if given else first
         results = out[begin:end], levels[begin:end]
-        tabu_kernels.search(block, layout, matrix, part, given, n_steps, waits(d), *results)
+        kernels.tabu_search(block, *layout, part, n_steps, waits(d), _SLACK, *results)
 
     run_tasks(work, [(begin, min(begin + rows, len(X))) for begin in range(0, len(X), rows)])
     return out, decoder.nearest(levels)
+
+
+def _filled(matrix: Any, dtype: Any) -> Any:
+    """Fill up the rows of a matrix with zeros, as the kernel reads them: whole registers of some cache lines."""
+    n, d = matrix.shape
+    filled = empty_aligned((n, d + -d % kernels.BITS_AT_ONCE), dtype)
+    filled[:, :d], filled[:, d:] = matrix, 0
+    return filled
 
 
 def _search_on_gpu(X: Any, decoder: Decoder, n_steps: int, start: Any, first: Any, given: bool) -> tuple[Any, Any]:
