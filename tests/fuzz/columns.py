@@ -136,7 +136,7 @@ def _type(rng: Random, depth: int) -> Any:
         return pa.struct([(name, _type(rng, depth - 1)) for name in "ab"[: rng.randrange(3)]])
     if form == 4:
         return pa.map_(pa.string(), _type(rng, depth - 1))
-    if form == 5 and not rng.randrange(3):
+    if form == 5:
         return rng.choice(
             (pa.null(), pa.uuid(), pa.bool8(), pa.json_(pa.string()), pa.dense_union([pa.field("u", pa.int8())]))
         )
@@ -202,7 +202,7 @@ def arrow_files() -> list[bytes]:
     tables = [
         pa.table({"n": pa.array(rows), "s": [f"text {row}" for row in rows], "l": [[row] * row for row in rows]}),
         pa.table({"c": pa.array(["a", "b", None] * 2).dictionary_encode(), "b": [True, None] * 3}),
-        *[pa.table({"n": pa.array(rows), "x": _array(rng, _type(rng, 2), 6)}) for _ in range(6)],
+        *[pa.table({"n": pa.array(rows), "x": _array(rng, kind, 6)}) for kind, _ in rng.sample(_PLAIN, 6)],
     ]
     return [_arrow_file(table) for table in tables]
 
@@ -242,7 +242,7 @@ def check_file(content: bytes, folder: Path, *, name: str) -> None:
         index.add(_vectors(n), payload=table.slice(0, n))
         whole = index.get(index.ids)
         index.compact()
-        assert _comparable(whole.to_pylist()) == _comparable(index.get(index.ids).to_pylist())
+        assert _shown(whole) == _shown(index.get(index.ids))
         index.verify()
         for name in names:
             quoted = name.replace('"', '""')
@@ -251,7 +251,12 @@ def check_file(content: bytes, folder: Path, *, name: str) -> None:
     assert repair(folder / "index", folder / "repaired").problems == []
     with Index.open(folder / "repaired") as index:
         assert index.get(index.ids).schema == whole.schema
-        assert _comparable(whole.to_pylist()) == _comparable(index.get(index.ids).to_pylist())
+        assert _shown(whole) == _shown(index.get(index.ids))
+
+
+def _shown(table: Any) -> list[str]:
+    """All values as Arrow shows them: Python has no dates beyond the year 9999, and NaN is not equal to itself."""
+    return [column.combine_chunks().to_string(window=100) for column in table.columns]
 
 
 def _table(read: Callable[[Path, int], Any], path: Path) -> Any:

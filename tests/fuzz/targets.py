@@ -420,14 +420,14 @@ TARGETS: dict[str, Target] = {
     "index-named": _index("any", only="-named"),
     "index-folder": _index(),
     "index-repair": _index(read=_repair_index),
-    "columns": Target(columns.check_columns, lambda: [bytes([n]) for n in range(8)], (DataError,)),
-    "payload-arrow": Target(
+    "index-columns": Target(columns.check_columns, lambda: [bytes([n]) for n in range(8)], (DataError,)),
+    "index-arrow": Target(
         partial(columns.check_file, name="a.arrow"),
         columns.arrow_files,
         (FormatError, DataError),
         mutate=columns.mutated_file,
     ),
-    "payload-json": Target(
+    "index-json": Target(
         partial(columns.check_file, name="a.jsonl"),
         columns.json_lines,
         (FormatError, DataError),

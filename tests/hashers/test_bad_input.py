@@ -197,7 +197,7 @@ def test_a_generator_of_single_vectors_is_named_as_such(name):
     index, vectors = Index(LSH(4, random_state=0).fit(np.eye(4))), SINGLE[name]
     uses = [lambda: LSH(4).fit(vectors()), lambda: index.add(vectors())]
     for use in uses:
-        with pytest.raises(DataError, match="an iterator must give blocks of vectors, .* got one vector"):
+        with pytest.raises(DataError, match="an iterator must give matrices with one vector per row, got 1D array"):
             use()
     index.add(np.eye(4))
     with pytest.raises(DataTypeError, match=r"queries is an iterator; .* pass np.stack.list.queries"):

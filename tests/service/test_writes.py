@@ -270,7 +270,7 @@ def test_an_index_in_memory_is_written_to_as_well(points):
         ({"vectors": [[0.0] * WIDTH], "ids": ["a"]}, 400, "ids must be of the kind integer, got 'a'"),
         ({"vectors": [[0.0] * WIDTH], "payload": [1]}, 400, "payload[0] must be an object, got an integer"),
         ({"vectors": [[0.0] * WIDTH], "payload": {"a": 3}}, 400, "must be a list, got an integer"),
-        ({"vectors": [[0.0] * WIDTH], "payload": []}, 400, "got 0 rows"),
+        ({"vectors": [[0.0] * WIDTH], "payload": [{}, {}]}, 400, "got 2 rows"),
         ({"vectors": [[0.0] * WIDTH] * 2, "payload": {"a": [1, "b"]}}, 400, "the payload cannot be made a table"),
         ({"vectors": [[0.0] * WIDTH], "payload": {"a": [2**70]}}, 400, "too large"),
         ({"vectors": [[0.0] * WIDTH], "payload": {"a": [_nested(40)]}}, 400, "payload may have 32 lists and objects"),
