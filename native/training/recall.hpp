@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "../arrays.hpp"
@@ -29,16 +30,19 @@ inline void sum_hits(const View<const i32, 2>& nearness, const View<const u8, 2>
     for (i64 q = 0; q < first.size(); ++q) {
         std::fill(hits.begin(), hits.end(), 0);
         std::fill(before.begin(), before.end(), 0);
-        for (i64 c = 0; c < first.shape[1]; ++c) {
-            const i64 neighbour = nearness[q][c], scanned_from = first[q][c];
-            if (neighbour < 0) continue;
-            for (i64 t = 0, rank = 0; neighbour < counts[q] && t < n_thresholds; ++t) {
-                rank += before[t];
-                if (t < scanned_from) continue;
-                const i64* step = std::upper_bound(candidates.data, candidates.data + n_steps, rank);
-                ++hits[t * (n_steps + 1) + (step - candidates.data)];
+        const View<const i32, 1> neighbours = nearness[q];
+        const View<const u8, 1> starts = first[q];
+        for (i64 c = 0; c < starts.size(); ++c) {
+            if (neighbours[c] < 0) continue;
+            if (neighbours[c] < counts[q]) {
+                i64 rank = std::accumulate(before.begin(), before.begin() + starts[c], i64{0});
+                for (i64 t = starts[c]; t < n_thresholds; ++t) {
+                    rank += before[t];
+                    const i64* step = std::upper_bound(candidates.data, candidates.data + n_steps, rank);
+                    ++hits[t * (n_steps + 1) + (step - candidates.data)];
+                }
             }
-            ++before[scanned_from];
+            ++before[starts[c]];
         }
         for (i64 t = 0; t < n_thresholds; ++t) {
             i64 found = 0;

@@ -146,9 +146,9 @@ def test_wrong_shapes_of_a_search_are_refused(kernels):
     case, X = make_case(rng, 5, 3, 2, 4, f4), rng.normal(size=(2, 3)).astype(f4)
     first = np.ones((2, 5), dtype=np.int8)
     wrong = {
-        "middle": case["middle"][:-1], "columns": case["columns"].copy("C"), "gram": case["gram"], 
-        "slope": case["slope"][1:],
-        "signs": first[1:], "codes": np.empty((2, 4), dtype=f4), "levels": np.empty(3, dtype=f4),
+        "middle": case["middle"][:-1], "columns": case["columns"].copy("C"), "gram": case["gram"],
+        "slope": case["slope"][1:], "signs": first[1:], "codes": np.empty((2, 4), dtype=f4),
+        "levels": np.empty(3, dtype=f4),
     }  # fmt: skip
     for name, array in wrong.items():
         with pytest.raises(ValueError, match="wrong argument of a kernel"):
