@@ -349,7 +349,7 @@ def _recalls(
 
     The bound counts one more query that misses some, so that a sample without a miss does not promise certainty.
     """
-    arrays = map(np.ascontiguousarray, (nearness, first, counts, totals, grid))
+    arrays: Any = [np.ascontiguousarray(array) for array in (nearness, first, counts, totals, grid)]
     hits, squares, products = kernels.sum_hits(*arrays, n_thresholds)
     n, mean = len(first), totals.mean()
     found = max(0.0, mean - _MISSED)
