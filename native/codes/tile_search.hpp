@@ -37,11 +37,12 @@ struct Projection {
 
 // Queries as scans of tiles take them: what each set bit adds to the whole distances, and how these become real ones.
 struct WholeWeights {
-    WholeWeights(i64 n, i64 n_bits)
-        : memory(n * n_bits), weights{memory.data(), {n, n_bits}}, scales(n, 1.0), constants(n, 0.0) {
+    WholeWeights(i64 n, i64 n_bits, bool counted)
+        : counted(counted), memory(n * n_bits), weights{memory.data(), {n, n_bits}}, scales(n, 1.0), constants(n, 0.0) {
         std::fill(memory.begin(), memory.end(), 0);
     }
 
+    bool counted;  // all weights are 1 or −1
     Buffer<i32> memory;
     View<i32, 2> weights;  // shape (queries, bits of whole words)
     std::vector<double> scales, constants;
@@ -108,28 +109,28 @@ inline void round_weights(const Projection& projection, CodeDistance distance, V
 // The whole weights of vectors.
 inline WholeWeights project(const Projection& projection, CodeDistance distance, View<const float, 2> queries,
                             i64 n_words) {
-    WholeWeights whole(queries.size(), 64 * n_words);
+    WholeWeights whole(queries.size(), 64 * n_words, distance == CodeDistance::hamming);
     for (i64 q = 0; q < queries.size(); ++q) tile_search::round_weights(projection, distance, queries[q], q, whole);
     return whole;
 }
 
 // The whole weights of queries that were prepared as codes.
 inline WholeWeights weights_of(const WeightedCodes& queries) {
-    WholeWeights whole(queries.words.size(), 64 * queries.words.shape[1]);
+    WholeWeights whole(queries.words.size(), 64 * queries.words.shape[1], !queries.weighted());
     for (i64 q = 0; q < queries.words.size(); ++q) write_signed_weights(queries, q, whole.weights[q].data);
     return whole;
 }
 
 // Writes the nearest vectors of queries, among as many candidates, or their nearest codes if there are to be none.
-inline void search_tiles(std::span<const Segment> segments, std::span<const TileCodes> codes, CodeDistance distance,
-                         const WholeWeights& asked, View<const double, 2> queries, i64 n_candidates, Found found,
+inline void search_tiles(std::span<const Segment> segments, std::span<const TileCodes> codes, const WholeWeights& asked,
+                         View<const double, 2> queries, i64 n_candidates, Found found,
                          std::vector<Doubtful>& doubtful) {
     const i64 n = asked.weights.size(), n_segments = i64(segments.size()), wanted = std::max(n_candidates, found.k());
     Buffer<i32> whole(n_segments * n * wanted);
     Buffer<i64> places(n_segments * n * wanted);
     const View<const i32, 2> weights{asked.weights.data, asked.weights.shape};
     for (i64 s = 0; s < n_segments; ++s)
-        scan_tiles(codes[s], weights, distance == CodeDistance::hamming, {whole.data() + s * n * wanted, {n, wanted}},
+        scan_tiles(codes[s], weights, asked.counted, {whole.data() + s * n * wanted, {n, wanted}},
                    {places.data() + s * n * wanted, {n, wanted}});
     const Candidates candidates = nearest_of_segments(segments, {whole.data(), {n_segments, n, wanted}},
                                                       {places.data(), {n_segments, n, wanted}}, wanted);

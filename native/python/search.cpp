@@ -1,4 +1,5 @@
 // Searches over segments: search.hpp, codes/tile_search.hpp.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 
 #include "../codes/tile_search.hpp"
@@ -92,9 +93,8 @@ public:
                       const Input<double, 1>& constants) const {
         const Vectors given = queries_of(queries);
         const WeightedCodes codes = codes_of(words, planes);
-        require(codes.words.size() == given.size && codes.words.shape[1] == n_words(0) &&
-                    codes.weighted() == (distance_ != CodeDistance::hamming || given.size == 0),
-                "words must have a row for each query, and weights unless the distance is hamming");
+        require(codes.words.size() == given.size && codes.words.shape[1] == n_words(0),
+                "words must have a row for each query, as long as the codes");
         require(i64(scales.shape(0)) == given.size && i64(constants.shape(0)) == given.size,
                 "scales and constants must have a number for each query");
         return search(given, k, n_candidates, [&](const Queries&) {
@@ -118,8 +118,8 @@ private:
         std::vector<Doubtful> doubtful;
         without_gil([&] {
             const Queries both(given, 0, given.size);
-            search_tiles(segments_, codes_, distance_, weights(both), both.doubles, n_candidates,
-                         {distances.view, ids.view}, doubtful);
+            search_tiles(segments_, codes_, weights(both), both.doubles, n_candidates, {distances.view, ids.view},
+                         doubtful);
         });
         std::optional<Returned<i64, 2>> noted;
         if (!doubtful.empty()) noted = array_of(doubtful);
@@ -144,7 +144,7 @@ std::pair<Returned<i32, 2>, Returned<i64, 2>> scan(const TileWords& words, i64 n
     without_gil([&] {
         const WholeWeights whole = weights_of(codes);
         const View<const i32, 2> weights{whole.weights.data, whole.weights.shape};
-        scan_tiles(tiles.codes, weights, !codes.weighted(), found.view, nearest.view);
+        scan_tiles(tiles.codes, weights, whole.counted, found.view, nearest.view);
     });
     return {found.array(), nearest.array()};
 }

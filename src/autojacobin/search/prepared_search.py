@@ -1,7 +1,7 @@
 """Search of codes in segments and of the vectors behind them, by one call of compiled code.
 
-A search is prepared once for a state of an index: it holds the addresses of all arrays that the kernels read, so that a
-query costs a handful of Python calls. Many queries of lists are searched on all cores, which share them.
+A search is prepared once for a state of an index: it holds all arrays that the kernels read, so that a query costs a
+handful of Python calls. Many queries of lists are searched on all cores, which share them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from autojacobin._native import kernels
 from autojacobin.core.parallel import run_tasks, usable_cores
 from autojacobin.core.vectors import check_finite
 from autojacobin.search.centres import NO_SHARES, Centres, in_groups, rounding_of
@@ -91,29 +92,6 @@ class _Search:
 
     def __init__(self, segments: Sequence[Stored], measure: Measure | None) -> None:
         self._segments, self._measure, self.in_place = tuple(segments), measure, measure is None
-        self._kept: list[Any] = []
-        self._use(np.zeros(len(segments), dtype=PART), np.zeros(1, dtype=MODEL))
-        vectors = None if measure is not None else segments[0].vectors
-        self._put(self._model, kind=0 if vectors is None else KINDS.index(vectors.dtype.type))
-        for part, segment in zip(self._parts, segments, strict=True):
-            checked = segment.checked
-            self._put(part, n=segment.codes.n, first_id=segment.first_id, ids=segment.ids)
-            if vectors is not None:
-                self._put(part, vectors=segment.vectors, n_vectors=len(segment.vectors), rows=segment.rows)
-                self._put(part, checked=checked, n_checked=0 if checked is None else len(checked))
-                self._put(part, row_bytes=segment.vectors.strides[0], block_shift=segment.block_bytes.bit_length() - 1)
-
-    def _use(self, parts: npt.NDArray[Any], model: npt.NDArray[Any]) -> None:
-        self._parts, self._model = parts, model
-        self._addresses = np.array([parts.ctypes.data, len(parts), model.ctypes.data])
-
-    def _put(self, record: Any, **fields: Any) -> None:
-        """Set fields of a part or of the model to numbers, or to the addresses of arrays; None is 0."""
-        for name, value in fields.items():
-            if isinstance(value, np.ndarray):
-                self._kept.append(value)
-                value = value.ctypes.data
-            record[name] = value or 0
 
     def _measured(self, queries: npt.NDArray[Any], k: int, candidates: Found) -> Found:
         """The nearest of some candidates by vectors that are measured by their numbers."""
@@ -147,6 +125,17 @@ class ListSearch(_Search):
         measure: Measure | None = None,
     ) -> None:
         super().__init__(segments, measure)
+        self._kept: list[Any] = []
+        self._use(np.zeros(len(segments), dtype=PART), np.zeros(1, dtype=MODEL))
+        vectors = None if measure is not None else segments[0].vectors
+        self._put(self._model, kind=0 if vectors is None else KINDS.index(vectors.dtype.type))
+        for part, segment in zip(self._parts, segments, strict=True):
+            checked = segment.checked
+            self._put(part, n=segment.codes.n, first_id=segment.first_id, ids=segment.ids)
+            if vectors is not None:
+                self._put(part, vectors=segment.vectors, n_vectors=len(segment.vectors), rows=segment.rows)
+                self._put(part, checked=checked, n_checked=0 if checked is None else len(checked))
+                self._put(part, row_bytes=segment.vectors.strides[0], block_shift=segment.block_bytes.bit_length() - 1)
         self._centres, self._all_usable = centres, False
         for part, segment in zip(self._parts, segments, strict=True):
             codes: Any = segment.codes
@@ -162,6 +151,18 @@ class ListSearch(_Search):
             self._put(self._model, low=weights.grid.low, offset_step=weights.grid.step)
         self._allow([segment.allowed for segment in segments])
         self._live, self._shares = self._counts, NO_SHARES
+
+    def _use(self, parts: npt.NDArray[Any], model: npt.NDArray[Any]) -> None:
+        self._parts, self._model = parts, model
+        self._addresses = np.array([parts.ctypes.data, len(parts), model.ctypes.data])
+
+    def _put(self, record: Any, **fields: Any) -> None:
+        """Set fields of a part or of the model to numbers, or to the addresses of arrays; None is 0."""
+        for name, value in fields.items():
+            if isinstance(value, np.ndarray):
+                self._kept.append(value)
+                value = value.ctypes.data
+            record[name] = value or 0
 
     def restricted(self, allowed: Sequence[AllowedCodes | None]) -> ListSearch:
         """The same search with other codes that count, one entry for each segment; removed codes must not be allowed.
@@ -316,31 +317,26 @@ class TileSearch(_Search):
     ) -> None:
         super().__init__(segments, measure)
         self._distance, self.projects = distance, projection is not None
-        for part, segment in zip(self._parts, segments, strict=True):
-            tiles: Any = segment.codes
-            self._put(part, codes=tiles.words, allowed=segment.allowed)
-        _, words, lanes, columns = tiles.words.shape
-        self._put(self._model, n_bits=tiles.n_bits, n_words=words, lanes=lanes, columns=columns)
-        n_level_bits = 0
+        self._projection = None
         if projection is not None:
             matrix, start, shift = (np.array(part, dtype=np.float32, order="C") for part in projection[:3])
-            n_level_bits = projection.n_level_bits
-            self._put(self._model, width=matrix.shape[1], matrix=matrix, n_rows=len(matrix), start=start, shift=shift)
-            self._put(self._model, n_level_bits=n_level_bits, offset=projection.offset, decoded=distance == "decoded")
-        self._asked: tuple[tuple[int, int], Any] = (1, words), np.uint64
-        self._largest = 1
-        if distance != "hamming":
-            self._asked = (16 * words, 16), np.uint8
-            self._largest = largest_weight(tiles.n_bits - n_level_bits, distance)
+            largest = 1 if distance == "hamming" else largest_weight(len(shift) - projection.n_level_bits, distance)
+            self._projection = kernels.Projection(
+                matrix, start, shift, projection.n_level_bits, projection.offset, largest
+            )
+        self._native_segments = [_native(segment, measure is None) for segment in segments]
+        self._allow([segment.allowed for segment in segments])
 
     def restricted(self, allowed: Sequence[npt.NDArray[np.uint8] | None]) -> TileSearch:
         """The same search with other bitmaps of positions that count; removed codes must not be allowed."""
         other = copy.copy(self)
-        other._kept = [*self._kept]
-        other._use(self._parts.copy(), self._model)
-        for part, bitmap in zip(other._parts, allowed, strict=True):
-            other._put(part, allowed=bitmap)
+        other._allow(allowed)
         return other
+
+    def _allow(self, allowed: Sequence[npt.NDArray[np.uint8] | None]) -> None:
+        pairs = zip(self._segments, allowed, strict=True)
+        tiles = [kernels.TileCodes(segment.codes.words, segment.codes.n, bitmap) for segment, bitmap in pairs]
+        self._native = kernels.TileSearch(self._native_segments, tiles, self._distance, self._projection)
 
     def search(
         self, queries: npt.NDArray[Any], k: int, candidates: int | None, prepared: Queries | None = None
@@ -351,18 +347,29 @@ class TileSearch(_Search):
         """
         if candidates is not None and self._measure is not None:
             return self._measured(queries, k, self.search(queries, candidates, None, prepared))
-        floats, doubles = _in_two_types(queries)
-        n, n_candidates, (shape, kind) = len(queries), candidates or 0, self._asked
-        found, doubtful = Found.empty(n, k), np.empty((2, n * n_candidates), np.int64)
-        n_doubtful = segment_search.search_tiles(
-            floats, doubles, self._addresses, _coding_of(prepared), np.empty((n, *shape), kind), self._largest,
-            n_candidates, *found, doubtful,
-        )  # fmt: skip
-        self._check(doubtful, n_doubtful)
-        if candidates is not None:
-            return found
-        counted = self._distance == "hamming"
-        return found._replace(distances=in_own_type(found.distances, counted))
+        asked = _as_asked(queries)
+        coding = () if prepared is None else _coding_of(prepared)
+        distances, numbers, doubtful = self._native.search(asked, k, candidates or 0, *coding)
+        if doubtful is not None:
+            self._check(doubtful, doubtful.shape[1])
+        if candidates is None:
+            distances = in_own_type(distances, self._distance == "hamming")
+        return Found(distances, numbers)
+
+
+def _native(segment: Stored, in_place: bool) -> kernels.Segment:
+    """What a segment holds beside its codes, as the kernels take it."""
+    ids = None if segment.ids is None else np.ascontiguousarray(segment.ids, np.int64)
+    if not in_place or segment.vectors is None:
+        return kernels.Segment(segment.codes.n, segment.first_id, ids, None, None, None, 1)
+    return kernels.Segment(
+        segment.codes.n, segment.first_id, ids, segment.vectors, segment.rows, segment.checked, segment.block_bytes
+    )
+
+
+def _as_asked(queries: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Queries in float32, or in float64 unless these are the same numbers."""
+    return np.ascontiguousarray(queries, np.float32 if queries.dtype == np.float32 else np.float64)
 
 
 def _in_two_types(queries: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:

@@ -1,7 +1,7 @@
 """The k nearest codes of tiles, on all cores.
 
 *Few queries*, and queries of codes that cannot be sliced, are compared with blocks of 64 codes
-(``kernels/exhaustive.py``). *Many queries* share the work of slicing a tile (``native/codes/slice_scan.hpp``).
+(``native/codes/tile_scan.hpp``). *Many queries* share the work of slicing a tile (``native/codes/slice_scan.hpp``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from autojacobin._native import kernels
 from autojacobin.core.parallel import run_tasks, slices, usable_cores
-from autojacobin.search.kernels.exhaustive import scan_queries
 from autojacobin.search.kernels.selection import sort_nearest
 
 ALL_ALLOWED = np.empty(0, dtype=np.uint8)
@@ -69,7 +68,7 @@ def topk(
             mask = bitmap[start // _CODES_PER_WORD : codes * last // _CODES_PER_WORD]
             near, where = _by_slices(*here, mask, n_levels)
         else:
-            near, where = _by_words(*here, allowed[start // 8 :])
+            near, where = kernels.scan_tiles(*here[:4], allowed[start // 8 :], wanted)
         columns = slice(part * wanted, (part + 1) * wanted)
         distances[block, columns], positions[block, columns] = near, where
         positions[block, columns] += start
@@ -83,14 +82,6 @@ def topk(
         blocks = slices(len(queries), -(-len(queries) // cores))
         run_tasks(sort_nearest, [(distances[block], positions[block], sliced) for block in blocks])
     return distances[:, :wanted], positions[:, :wanted]
-
-
-def _by_words(words: Any, n: int, queries: Any, planes: Any, k: int, allowed: Any) -> tuple[Any, Any]:
-    """Distances and positions of the nearest codes, in any order."""
-    shape, kind = ((16 * words.shape[1], 16), np.uint8) if planes.size else ((1, words.shape[1]), np.uint64)
-    found = np.empty((len(queries), k), dtype=np.int32), np.empty((len(queries), k), dtype=np.int64)
-    scan_queries(words, n, allowed, queries, planes, np.empty((len(queries), *shape), kind), k, *found)
-    return found
 
 
 def _by_slices(words: Any, n: int, queries: Any, planes: Any, k: int, allowed: Any, n_levels: int) -> tuple[Any, Any]:

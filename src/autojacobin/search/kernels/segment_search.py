@@ -15,9 +15,8 @@ from numba import carray, types  # type: ignore[attr-defined]
 from autojacobin.core.compilation import intrinsic, kernel, part_of_others
 from autojacobin.search.kernels.byte_products import CENTRES_PER_GROUP, write_weights
 from autojacobin.search.kernels.coarse_quantiser import cells_to_look_at, nearest_centres
-from autojacobin.search.kernels.exhaustive import scan_tiles, write_query, write_sizes, write_tables
 from autojacobin.search.kernels.list_scan import scan_lists
-from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_tables, write_exact_weights
+from autojacobin.search.kernels.lookup import CODES_PER_BLOCK, make_tables
 from autojacobin.search.kernels.parts import (
     in_float64,
     models_at,
@@ -28,11 +27,7 @@ from autojacobin.search.kernels.parts import (
     pointer,
 )
 
-_LARGEST_OF_LEVELS = 255  # whole weight of a bit of a level
-
-_nearest_centres, _scan_lists, _make_tables, _write_exact_weights = map(
-    part_of_others, (nearest_centres, scan_lists, make_tables, write_exact_weights)
-)
+_nearest_centres, _scan_lists, _make_tables = map(part_of_others, (nearest_centres, scan_lists, make_tables))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -226,8 +221,8 @@ def _tables_of(queries: Any, model: Any, coding: Any, first: int, lists: Any, sq
     sizes = np.empty(64 * words.shape[1], dtype=np.int32)
     halves = tables.reshape((n, 2 * n_bytes, 16))
     for q in range(n):
-        write_sizes(words, planes, first + q, sizes)
-        write_tables(sizes, halves, q)
+        _write_sizes(words, planes, first + q, sizes)
+        _write_tables(sizes, halves, q)
         facts[q, 0], facts[q, 1] = scales[first + q], constants[first + q]
     return tables, factors, starts, facts
 
@@ -283,80 +278,23 @@ def _leave_out_copies(found: Any, places: Any) -> None:
         places[q, count:] = -1
 
 
-# Tiles
-
-
-@kernel
-def search_tiles(
-    queries: Any, doubles: Any, addresses: Any, coding: Any, asked: Any, rounded_to: int, n_candidates: int,
-    distances: Any, numbers: Any, doubtful: Any,
-) -> int:  # fmt: skip
-    """Write the nearest vectors or codes of queries of float32 among all codes, as :func:`search_lists` does.
-
-    ``asked`` is memory for what :func:`~autojacobin.search.kernels.exhaustive.scan_tiles` needs. ``rounded_to`` is the
-    largest whole weight of a bit that is not one of a level, and 1 for the Hamming distance. Gives how many vectors are
-    doubtful.
-    """
-    parts, model = parts_at(addresses), models_at(addresses)[0]
-    n, n_parts, n_words = queries.shape[0], parts.shape[0], model.n_words
-    wanted, facts = max(n_candidates, numbers.shape[1]), np.empty((n, 2))
-    found = np.empty((n_parts, n, wanted), dtype=np.int32)
-    places = np.empty((n_parts, n, wanted), dtype=np.int64)
-    sizes, tables = np.zeros(64 * n_words, dtype=np.int32), np.empty((n, 16 * n_words, 16), dtype=np.uint16)
-    for q in range(n):
-        _write_sizes(queries, q, model, coding, rounded_to, sizes, facts)
-        write_query(sizes, tables, asked, q)
-    for s in range(n_parts):
-        codes = model.lanes * model.columns
-        n_tiles = (parts[s].n + codes - 1) // codes
-        tiles = carray(pointer(parts[s].codes, np.uint64), (n_tiles, n_words, model.lanes, model.columns))
-        n_allowed = (parts[s].n + 7) // 8 if parts[s].allowed else 0
-        allowed = carray(pointer(parts[s].allowed, np.uint8), (n_allowed,))
-        scan_tiles(tiles, parts[s].n, allowed, tables, asked, wanted, found[s], places[s])
-    candidates = nearest_of_parts(parts, found, places, wanted)
-    if n_candidates > 0:
-        exact = in_float64(queries, doubles, 0)
-        return order_vectors(exact, parts, model.kind, candidates, distances, numbers, doubtful, 0)
-    order_codes(candidates, facts, distances, numbers)
-    return 0
+@kernel(inner=True)
+def _write_sizes(queries: Any, planes: Any, q: int, sizes: Any) -> None:
+    """Write what a set bit of a code adds to the distance of query ``q``; the opposite of what a clear bit adds."""
+    for b in range(sizes.shape[0]):
+        weight, shift = np.int64(0 if planes.shape[0] else 1), np.uint64(b & 63)
+        for p in range(planes.shape[1]):
+            weight += np.int64((planes[q, p, b >> 6] >> shift) & np.uint64(1)) << p
+        sizes[b] = -weight if (queries[q, b >> 6] >> shift) & np.uint64(1) else weight
 
 
 @kernel(inner=True)
-def _write_sizes(
-    queries: Any, q: int, model: Any, coding: Any, rounded_to: int, sizes: Any, facts: Any
-) -> None:  # fmt: skip
-    """Write what a set bit of a code adds to the distance, in whole numbers; the opposite of what a clear bit adds.
-
-    Where the queries have no coding, weights are rounded as in :mod:`autojacobin.search.decoded`.
-    """
-    words, planes, scales, constants = coding
-    if words.shape[0] > 0:
-        write_sizes(words, planes, q, sizes)
-        facts[q, 0], facts[q, 1] = scales[q], constants[q]
-        return
-    n_bits, n_rows, n_levels = model.n_bits, model.n_rows, model.n_level_bits
-    matrix = carray(pointer(model.matrix, np.float32), (n_rows, model.width))
-    start = carray(pointer(model.start, np.float32), (model.width,))
-    shift = carray(pointer(model.shift, np.float32), (n_bits,))
-    weights = np.zeros((1, n_bits), dtype=np.float32)
-    _write_exact_weights(queries[q : q + 1], start, matrix, weights[:, :n_rows])
-    unit, constant = 0.0, model.offset
-    for b in range(n_bits):
-        weights[0, b] += shift[b]
-        largest = _LARGEST_OF_LEVELS if b >= n_bits - n_levels else rounded_to
-        unit = max(unit, abs(np.float64(weights[0, b])) / largest)
-    if not 0 < unit < np.inf:  # NaN too
-        unit = 1.0
-    total = np.int64(0)
-    for b in range(n_bits):
-        whole = np.int64(1)
-        if rounded_to > 1:
-            real = np.rint(abs(np.float64(weights[0, b])) / unit)
-            whole = np.int64(real if real <= _LARGEST_OF_LEVELS else 0.0)  # not for NaN
-        sizes[b] = -whole if weights[0, b] >= 0 else whole
-        total += whole
-    facts[q, 0], facts[q, 1] = unit if rounded_to > 1 else 1.0, 0.0
-    if model.decoded:
-        for j in range(model.width):
-            constant += (np.float64(queries[q, j]) - np.float64(start[j])) ** 2
-        facts[q, 0], facts[q, 1] = 2 * unit, constant - unit * total
+def _write_tables(sizes: Any, tables: Any, q: int) -> None:
+    """Write the tables of query ``q`` from what a set bit adds to its distances."""
+    for g in range(tables.shape[1]):
+        for value in range(16):
+            total = 0
+            for b in range(4):
+                size = sizes[4 * g + b]
+                total += max(size, 0) if value >> b & 1 else max(-size, 0)
+            tables[q, g, value] = total
