@@ -349,8 +349,9 @@ def _recalls(
 
     The bound counts one more query that misses some, so that a sample without a miss does not promise certainty.
     """
-    arrays: Any = [np.ascontiguousarray(array) for array in (nearness, first, counts, totals, grid)]
-    hits, squares, products = kernels.sum_hits(*arrays, n_thresholds)
+    given = tuple(np.ascontiguousarray(array) for array in (nearness, first, counts, totals, grid))
+    arguments: Any = (*given, n_thresholds)
+    hits, squares, products = kernels.sum_hits(*arguments)
     n, mean = len(first), totals.mean()
     found = max(0.0, mean - _MISSED)
     recall = (hits + found) / ((n + 1) * mean)

@@ -334,8 +334,8 @@ class TileSearch(_Search):
         return other
 
     def _allow(self, allowed: Sequence[npt.NDArray[np.uint8] | None]) -> None:
-        pairs = zip(self._segments, allowed, strict=True)
-        tiles = [kernels.TileCodes(segment.codes.words, segment.codes.n, bitmap) for segment, bitmap in pairs]
+        codes: list[Any] = [segment.codes for segment in self._segments]
+        tiles = [kernels.TileCodes(some.words, some.n, bitmap) for some, bitmap in zip(codes, allowed, strict=True)]
         self._native = kernels.TileSearch(self._native_segments, tiles, self._distance, self._projection)
 
     def search(

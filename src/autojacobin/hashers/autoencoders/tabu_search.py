@@ -153,12 +153,13 @@ def search_codes(X: Any, decoder: Decoder, n_steps: int, *, start: Any = None, s
         for part, dtype in ((decoder.columns, X.dtype), (decoder.gram, np.float32), (matrix, np.float32))
     )
     out, levels = np.empty((len(X), d), dtype=np.float32), np.empty(len(X), dtype=np.float32)
-    layout: Any = (middle, columns, 1 / decoder.scale, gram, decoder.slope, decoder.constants, matrix)
+    layout = (middle, columns, 1 / decoder.scale, gram, decoder.slope, decoder.constants, matrix)
     rows = max(1, _STEPS_PER_TASK // ((n_steps + 16) * (16 + d // 16)))
 
     def work(begin: int, end: int) -> None:
         block, part = np.ascontiguousarray(X[begin:end]), first[begin:end] if given else first
-        kernels.tabu_search(block, *layout, part, n_steps, waits(d), _SLACK, out[begin:end], levels[begin:end])
+        arguments: Any = block, *layout, part, n_steps, waits(d), _SLACK, out[begin:end], levels[begin:end]
+        kernels.tabu_search(*arguments)
 
     run_tasks(work, [(begin, min(begin + rows, len(X))) for begin in range(0, len(X), rows)])
     return out, decoder.nearest(levels)
