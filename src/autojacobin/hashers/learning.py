@@ -351,7 +351,7 @@ def _n_rows(X: Any) -> int:
 def non_empty(blocks: Iterator[Any]) -> Iterator[Any]:
     """Leave out blocks without rows, which a filtered stream may contain; a single vector is no block."""
     for block in blocks:
-        if isinstance(block, np.ndarray | list | tuple) and np.size(block[:1]) == 1 and not np.ndim(block[0]):
+        if getattr(block, "ndim", 2) == 1 or (isinstance(block, list | tuple) and block and np.ndim(block[0]) == 0):
             raise DataError("an iterator must give matrices with one vector per row, got 1D array; stack some vectors")
         if not hasattr(block, "__len__") or len(block):
             yield block
