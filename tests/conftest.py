@@ -52,7 +52,7 @@ def pytest_runtest_setup(item):
 def _learn_from_few(request):
     """Let an index learn from 100 queries instead of 1,000, or from as many as a module that tests this says."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autojacobin.index.learning._MOST_QUERIES", getattr(request.module, "LEARNS_FROM", 100))
+        patch.setattr("autojacobin.index.calibration._MOST_QUERIES", getattr(request.module, "LEARNS_FROM", 100))
         yield
 
 

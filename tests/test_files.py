@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from autojacobin.reproduction.results import Store
 
 import autojacobin
 from autojacobin import LSH, Codes, Index
@@ -18,6 +17,7 @@ from autojacobin.index import repair
 from autojacobin.integrations.text_store import TextStore
 from autojacobin.jobs import search_index
 from autojacobin.jobs.inputs import survey
+from autojacobin.paper.reproduction.results import Store
 from autojacobin.service.access import read_token
 from autojacobin.service.served import open_indexes
 

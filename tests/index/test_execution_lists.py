@@ -8,7 +8,7 @@ import pytest
 
 from autojacobin import ITQ, LSH, DataError, Index, PartitionedAutoencoder, PartitionedHasher, Sign
 from autojacobin.evaluation import ground_truth
-from autojacobin.index import learning, segment
+from autojacobin.index import calibration, segment
 from autojacobin.index.execution import search_codes
 from autojacobin.index.repair import repair
 from autojacobin.index.state import codes_at
@@ -251,7 +251,7 @@ def test_a_wanted_recall_is_kept_and_easy_queries_scan_fewer_lists(index):
     [PartitionedAutoencoder(6, n_lists=4, random_state=0), PartitionedHasher(LSH(4, random_state=0), n_lists=4)],
 )
 def test_codes_that_rank_badly_take_many_candidates_or_all(hasher, monkeypatch):
-    monkeypatch.setattr(learning, "_MOST_QUERIES", 1_000)
+    monkeypatch.setattr(calibration, "_MOST_QUERIES", 1_000)
     base = np.random.default_rng(0).normal(size=(2200, 24)).astype(np.float32)  # nothing to learn
     index = Index(hasher.fit(base))
     index.add(base)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from autojacobin import LSH, DataError, FormatError, Index, PartitionedAutoencoder
 from autojacobin.evaluation import ground_truth
-from autojacobin.index import learning
+from autojacobin.index import calibration
+from autojacobin.index.calibration import learn
 from autojacobin.index.knowledge import Knowledge
-from autojacobin.index.learning import learn
 from autojacobin.index.plan import cheapest
 from autojacobin.index.state import drawn
 from autojacobin.search.centres import Centres
@@ -66,7 +66,7 @@ def test_lists_are_expected_to_hold_as_many_neighbours_as_they_do(X):
     squared = ((queries[:, None] - index._state.hasher.search_centres().points) ** 2).sum(axis=2)
     order = np.argsort(squared, axis=1)
     expected = np.exp(
-        learning.log_expected(np.take_along_axis(squared, order, axis=1).astype(np.float32), known.weights[0])
+        calibration.log_expected(np.take_along_axis(squared, order, axis=1).astype(np.float32), known.weights[0])
     )
     labels = index._state.hasher.split(index.codes(np.arange(3000)))[1]
     near = labels[ground_truth(X, queries, K)]
@@ -90,8 +90,8 @@ def test_recalls_are_those_of_the_codes_above_a_threshold(seed, k, n_thresholds)
     strengths = rng.normal(size=found.shape).round(1)
     thresholds, grid = -np.sort(-rng.normal(size=n_thresholds)), np.array([1, 3, 10, 60])
     first = (strengths[:, :, np.newaxis] < thresholds).sum(axis=2).astype(np.uint8)
-    nearness = learning._nearness(found, own, [learning._Level(k, 1, truth, counts, totals)], 1, 1)
-    seen, at_least = learning._recalls(nearness, first, counts, totals, grid, n_thresholds)
+    nearness = calibration._nearness(found, own, [calibration._Level(k, 1, truth, counts, totals)], 1, 1)
+    seen, at_least = calibration._recalls(nearness, first, counts, totals, grid, n_thresholds)
     for t, threshold in enumerate(thresholds):
         for place, number in enumerate(grid):
             shares = []
@@ -110,9 +110,9 @@ def test_the_bound_holds_for_about_95_samples_in_100(chance):
     truth, counts, bounds = np.tile(np.arange(k), (600, 1)), np.full(600, k), []
     for _ in range(300):
         found = np.where(rng.random((600, k)) < chance, truth, -1)
-        level = learning._Level(k, 1, truth, counts, counts.astype(float))
-        nearness = learning._nearness(found, np.full(600, -1), [level], 1, 1)
-        table = learning._recalls(nearness, np.zeros(found.shape, np.uint8), *level[3:], np.array([k]), 1)
+        level = calibration._Level(k, 1, truth, counts, counts.astype(float))
+        nearness = calibration._nearness(found, np.full(600, -1), [level], 1, 1)
+        table = calibration._recalls(nearness, np.zeros(found.shape, np.uint8), *level[3:], np.array([k]), 1)
         bounds.append(table[1][0, 0])
     assert np.mean(np.array(bounds) <= chance) >= 0.92
     assert np.mean(bounds) >= chance - 0.015  # and says something
@@ -120,7 +120,7 @@ def test_the_bound_holds_for_about_95_samples_in_100(chance):
 
 def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
     whole = index.plan(20, recall=0.9).candidates
-    monkeypatch.setattr(learning, "_PRODUCTS", LEARNS_FROM * 12 * 1500)  # half of the base
+    monkeypatch.setattr(calibration, "_PRODUCTS", LEARNS_FROM * 12 * 1500)  # half of the base
     known = learn(index._state, "asymmetric")
     place = int(np.argmax(known.at_least[known.level(20), 0] >= 0.9))
     assert known.candidates[place] == pytest.approx(whole, rel=0.3)
@@ -130,7 +130,7 @@ def test_a_sample_of_a_large_base_asks_for_no_fewer(index, X, monkeypatch):
 def taught(X):
     """An index with lists that has learned from 1,000 queries."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learning, "_MOST_QUERIES", 1000)
+        patch.setattr(calibration, "_MOST_QUERIES", 1000)
         index = Index(PartitionedAutoencoder(29, n_lists=32, random_state=0).fit(X))
         index.add(X)
     return index
@@ -139,28 +139,28 @@ def taught(X):
 @pytest.mark.parametrize(("share", "depth"), [(0.05, 2048), (0.2, 60), (0.6, 60)])
 def test_a_sample_of_a_large_base_shows_the_same_recall(taught, X, monkeypatch, share, depth):
     index, whole = taught, taught._state.knowledge
-    monkeypatch.setattr(learning, "_MOST_QUERIES", 1000)
-    monkeypatch.setattr(learning, "_PRODUCTS", 1000 * 12 * int(3000 * share))
-    monkeypatch.setattr(learning, "_MOST_PRODUCTS", 0)
-    monkeypatch.setattr(learning, "_DEPTH", depth)  # of 60 codes, only the sample has many of 50 neighbours
+    monkeypatch.setattr(calibration, "_MOST_QUERIES", 1000)
+    monkeypatch.setattr(calibration, "_PRODUCTS", 1000 * 12 * int(3000 * share))
+    monkeypatch.setattr(calibration, "_MOST_PRODUCTS", 0)
+    monkeypatch.setattr(calibration, "_DEPTH", depth)  # of 60 codes, only the sample has many of 50 neighbours
     known = learn(index._state, "decoded")
     squared = _squared(X[::7], index._state.hasher.search_centres().points)
     for level in range(3):
         expected = [np.interp(c, whole.candidates, whole.seen[level, -1]) for c in known.candidates]
         assert np.abs(known.seen[level, -1] - expected)[: np.searchsorted(known.candidates, depth)].max() < 0.015
-        totals = [np.exp(learning.log_expected(squared, some.weights[level])).sum() for some in (known, whole)]
+        totals = [np.exp(calibration.log_expected(squared, some.weights[level])).sum() for some in (known, whole)]
         assert totals[0] == pytest.approx(totals[1], rel=0.1)
 
 
 def test_a_table_that_promises_too_much_is_corrected_by_searches(taught, X, monkeypatch):
-    recalls_of = learning._recalls
+    recalls_of = calibration._recalls
 
     def promised(*arguments):
         return tuple(1 - (1 - table) / 3 for table in recalls_of(*arguments))
 
-    monkeypatch.setattr(learning, "_MOST_QUERIES", 1000)
+    monkeypatch.setattr(calibration, "_MOST_QUERIES", 1000)
     honest = learn(taught._state, "decoded")
-    monkeypatch.setattr(learning, "_recalls", promised)
+    monkeypatch.setattr(calibration, "_recalls", promised)
     known = learn(taught._state, "decoded")
     for recall in (0.8, 0.9, 0.95):
         candidates = [cheapest(taught._state, some, K, recall, "decoded").candidates for some in (known, honest)]
@@ -168,8 +168,8 @@ def test_a_table_that_promises_too_much_is_corrected_by_searches(taught, X, monk
 
 
 def test_lists_in_cells_that_are_not_looked_at_count_as_missed(taught, X, monkeypatch):
-    monkeypatch.setattr(learning, "_MOST_QUERIES", 1000)
-    monkeypatch.setattr(learning, "cells_to_look_at", lambda _n_lists, _wanted: 1)
+    monkeypatch.setattr(calibration, "_MOST_QUERIES", 1000)
+    monkeypatch.setattr(calibration, "cells_to_look_at", lambda _n_lists, _wanted: 1)
     monkeypatch.setattr(Centres, "ranks_of_cells", lambda _centres, _queries, numbers: numbers % 2)
     known, state = learn(taught._state, "decoded"), taught._state
     queries = drawn(state.segments, 1000, seed=0)[::4]  # all codes are looked at for every fourth one

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import numpy as np
 
 from autojacobin import BinaryAutoencoder, Hasher, Index, StorageError
+from autojacobin.index import calibration, segment
 from autojacobin.index import growth as library
-from autojacobin.index import learning, segment
 from tests.stress.interrupts import Alarm
 from tests.stress.kills import Process
 from tests.stress.layer import folders_by
@@ -43,7 +43,7 @@ def growth(rng: np.random.Generator, folder: Path, report: Report, times: int) -
         patch.object(segment, "_FEWEST_IN_LISTS", REAL_SIZES[1]),
         # centres and knowledge from so little are bad ones, and soon there
         patch.object(library, "_SAMPLE_PER_LIST", 2),
-        patch.object(learning, "_MOST_QUERIES", 20),
+        patch.object(calibration, "_MOST_QUERIES", 20),
     ):
         _grow(rng, folder, report, times)
 

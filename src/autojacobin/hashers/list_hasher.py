@@ -116,7 +116,7 @@ class ListHasher(Hasher):
 
         kept = self.__dict__.get(name)
         if kept is None or kept[0] is not self.centres_:
-            kept = self.__dict__[name] = self.centres_, Centres(points())
+            kept = self.__dict__[name] = self.centres_, Centres(np.asarray(points(), np.float32))
         return kept[1]
 
     def default_training_points(self) -> int | None:

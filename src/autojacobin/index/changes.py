@@ -25,9 +25,9 @@ from autojacobin.hashers import Hasher, PartitionedHasher
 from autojacobin.hashers.base import as_vectors, for_index
 from autojacobin.hashers.learning import non_empty
 from autojacobin.hashers.persistence import read_model
+from autojacobin.index.calibration import is_outdated, learn_again
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.knowledge import Knowledge
-from autojacobin.index.learning import is_outdated, learn_again
 from autojacobin.index.manifest import MANIFEST_NAME, ArrayFile, Manifest, SegmentRecord, damaged, new_name
 from autojacobin.index.metric import EUCLIDEAN, Metric
 from autojacobin.index.names import LARGEST_ID

@@ -29,11 +29,11 @@ from autojacobin.hashers.base import check_fitted, for_index
 from autojacobin.hashers.list_hasher import ListHasher
 from autojacobin.hashers.parameters import check_parameters
 from autojacobin.index import changes, growth
+from autojacobin.index.calibration import is_outdated, learn
 from autojacobin.index.execution import DeviceStore, in_kind
 from autojacobin.index.filters import Allowed, allowed_by
 from autojacobin.index.folder import Folder, clear_os_errors
 from autojacobin.index.knowledge import EXACT_UP_TO, Knowledge
-from autojacobin.index.learning import is_outdated, learn
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.metric import Metric
 from autojacobin.index.payload import as_payload, empty_like, from_frame, matching, neighbours_frame, replaced

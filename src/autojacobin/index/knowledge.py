@@ -1,6 +1,6 @@
 """What an index knows about itself: how well a search finds the true neighbours, for every effort it may make.
 
-It is learned when vectors come in (``learning.py``), stored with the index, and read by plans (``plan.py``).
+It is learned when vectors come in (``calibration.py``), stored with the index, and read by plans (``plan.py``).
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from autojacobin.core.parallel import Progress, slices
 from autojacobin.core.vectors import as_floats, as_matrix
 from autojacobin.errors import DataError, StorageError
 from autojacobin.hashers.list_hasher import ListHasher
+from autojacobin.index.calibration import learn
 from autojacobin.index.changes import read_segments, read_state
 from autojacobin.index.execution import list_search, measure_of, nearest_codes, prepared_for_lists, search_wider
 from autojacobin.index.folder import Folder
 from autojacobin.index.knowledge import Knowledge
-from autojacobin.index.learning import learn
 from autojacobin.index.manifest import Manifest
 from autojacobin.index.plan import checked_queries, make_plan
 from autojacobin.index.segment import Segment
