@@ -3,7 +3,10 @@
 # docs/service.md says more; deploy/compose.yml puts it behind nginx.
 ARG PYTHON=3.13
 FROM python:${PYTHON}-slim AS build
+RUN apt-get update && apt-get install --yes --no-install-recommends g++
 COPY . /source
+# The image may run on another CPU than the one that builds it.
+ENV AUTOJACOBIN_LEVELS=all
 RUN python -m venv /opt/autojacobin \
     && /opt/autojacobin/bin/pip install --no-cache-dir '/source[payload,web]'
 
