@@ -113,10 +113,10 @@ format: $(VENV)/.installed
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# An editable install compiles the kernels, too; this does it again for what has changed since.
-$(VENV)/.native: $(NATIVE) $(VENV)/.installed
-	$(BIN)/python native/build_backend.py
-	touch $@
+# An editable install has just compiled the kernels, too; this does it again for what has changed since.
+$(VENV)/.native: $(NATIVE) | $(VENV)/.installed
+	@test -e $@ && test -z "$$(find $(NATIVE) -newer $@)" || $(BIN)/python native/build_backend.py
+	@touch $@
 
 # The demo needs a fraction of what the tests need, and whoever tries the library first should not wait for the rest.
 $(VENV)/.demo-installed: pyproject.toml $(NATIVE) | $(BIN)/python

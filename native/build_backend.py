@@ -23,7 +23,10 @@ from scikit_build_core import build
 ROOT = Path(__file__).resolve().parents[1]
 _COMPILERS = ("c++", "g++", "clang++")
 _OLDEST_LIBC = "2.17"  # that a library compiled by Zig asks for; NumPy's wheels ask for a newer one
-_FAILED = "autojacobin: its kernels could not be compiled; a C++20 compiler is needed, GCC 11 or Clang 14 or newer"
+_FAILED = (
+    "autojacobin: the kernels could not be compiled, for the reason above; install GCC 11, Clang 14 or newer, "
+    "or name such a compiler by CXX"
+)
 
 build_sdist, get_requires_for_build_sdist = build.build_sdist, build.get_requires_for_build_sdist
 prepare_metadata_for_build_wheel = build.prepare_metadata_for_build_wheel
@@ -81,8 +84,8 @@ def _compiler() -> Iterator[None]:
             os.environ["CXX"] = str(_zig_in(Path(folder)))
         try:
             yield
-        except (Exception, SystemExit) as error:
-            raise SystemExit(f"{_FAILED} ({error})" if str(error) else _FAILED) from None
+        except (subprocess.SubprocessError, OSError, SystemExit) as error:
+            raise SystemExit(_FAILED) from error
 
 
 def _needs_zig() -> bool:

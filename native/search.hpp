@@ -132,7 +132,8 @@ inline Candidates nearest_of_segments(std::span<const Segment> segments, View<co
     const i64 n = found.shape[1], kept = found.shape[2], capacity = i64(segments.size()) * kept;
     Candidates candidates(n, wanted);
     Buffer<i32> distances(topk::whole_blocks(capacity));
-    Buffer<i64> slots(capacity), ids(capacity);  // slot c of segment s is s · kept + c
+    Buffer<i64> slots(capacity), ids(capacity),
+        scratch(topk::scratch_for(capacity));  // slot c of segment s is s · kept + c
     for (i64 q = 0; q < n; ++q) {
         i64 count = 0;
         const auto row_of = [&](i64 s) { return (s * n + q) * kept; };
@@ -143,7 +144,7 @@ inline Candidates nearest_of_segments(std::span<const Segment> segments, View<co
                 ids[slots[count]] = segments[s].id(places.data[row_of(s) + c]);
             }
         if (count > wanted) {
-            topk::keep_nearest(distances.data(), slots.data(), count, wanted, ids.data());
+            topk::keep_nearest(distances.data(), slots.data(), count, wanted, ids.data(), scratch.data());
             count = wanted;
         }
         candidates.count(q) = count;

@@ -68,38 +68,41 @@ inline T kth_smallest(T* values, i64 count, i64 k) {
     return range_up_to(values, count, high).second;
 }
 
-// Moves the k nearest of some codes to the front, and gives the distance of the k-th. Of equal distances those stay
-// whose slots have the lower positions, or, without positions, the lower slots. Two codes of a vector have one
-// position.
-template <class Position = i64>
-[[gnu::noinline]] inline i32 keep_nearest(i32* distances, i64* slots, i64 count, i64 k,
-                                          const Position* positions = nullptr) {
-    const auto position = [&](i64 slot) { return positions ? i64(positions[slot]) : slot; };
+// Memory that keep_nearest needs for some codes.
+inline i64 scratch_for(i64 count) {
+    return 2 * whole_blocks(count);
+}
+
+// Moves the k nearest of some codes to the front, in any order, and gives the distance of the k-th. Of equal distances
+// those stay whose slots have the lower positions, or, without positions, the lower slots. Two codes of a vector have
+// one position.
+template <class Position>
+[[gnu::noinline]] inline i32 keep_nearest(i32* distances, i64* slots, i64 count, i64 k, const Position* positions,
+                                          i64* scratch) {
     const i32 radius = kth_smallest(distances, count, k);
-    const i64 within = count_up_to(distances, count, radius), below = count_up_to(distances, count, radius - 1);
-    i64 last = std::numeric_limits<i64>::max(), room = k - below;  // the last position that stays at the radius
-    if (within > k) {
-        Buffer<i64> ties(whole_blocks(within - below));
-        i64 n_ties = 0;
-        for (i64 i = 0; i < count; ++i)
-            if (distances[i] == radius) ties[n_ties++] = position(slots[i]);
-        last = kth_smallest(ties.data(), n_ties, room);
-        for (i64 i = 0; i < n_ties; ++i) room -= ties[i] < last;
-    }
-    i64 kept = 0;
+    i64 *ties = scratch, *places = scratch + whole_blocks(count);
+    i64 kept = 0, n_ties = 0;
     for (i64 i = 0; i < count; ++i) {
         // Written in any case and then counted or not: the CPU would mispredict half of the branches.
         const i32 distance = distances[i];
         const i64 slot = slots[i];
         distances[kept] = distance;
-        slots[kept] = slot;
-        bool stays = distance <= radius;
-        if (within > k && distance == radius) {
-            const i64 place = position(slot);
-            stays = place < last || (place == last && room > 0);
-            room -= place == last;
-        }
-        kept += stays;
+        slots[kept] = ties[n_ties] = slot;
+        kept += distance < radius;
+        n_ties += distance == radius;
+    }
+    i64 last = std::numeric_limits<i64>::max(), room = k - kept;  // the last place that stays, and room for it
+    for (i64 i = 0; i < n_ties; ++i) places[i] = positions ? i64(positions[ties[i]]) : ties[i];
+    if (n_ties > room) {
+        last = kth_smallest(places, n_ties, room);
+        for (i64 i = 0; i < n_ties; ++i) room -= places[i] < last;
+    }
+    for (i64 i = 0; i < n_ties; ++i) {
+        const bool is_last = places[i] == last;
+        distances[kept] = radius;
+        slots[kept] = ties[i];
+        kept += places[i] < last || (is_last && room > 0);
+        room -= is_last;
     }
     return radius;
 }

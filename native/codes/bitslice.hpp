@@ -337,8 +337,17 @@ inline MarkNear mark_near_for(const SlicedQueries& queries) {
 
 // Writes R − 1 − d for the codes of all chunks: row i of the result holds plane i. Gives the number of planes.
 inline int write_margins(const Slices& slices, const SlicedQueries& queries, i64 q, u64* planes) {
-    if (queries.weighted) return bitslice::write_margins<most_width, true>(slices, queries, q, planes), most_width;
-    return bitslice::write_margins<most_hamming_width, false>(slices, queries, q, planes), most_hamming_width;
+    constexpr int few = 12;  // for weights of codes of up to 128 bits
+    if (!queries.weighted) {
+        bitslice::write_margins<most_hamming_width, false>(slices, queries, q, planes);
+        return most_hamming_width;
+    }
+    if (queries.width <= few) {
+        bitslice::write_margins<few, true>(slices, queries, q, planes);
+        return few;
+    }
+    bitslice::write_margins<most_width, true>(slices, queries, q, planes);
+    return most_width;
 }
 
 }  // namespace autojacobin

@@ -183,6 +183,7 @@ public:
           stride_(topk::whole_blocks(trigger(std::max(k, rank_)) + block)),
           distances_(queries.size() * stride_),
           positions_(queries.size() * stride_),
+          scratch_(topk::scratch_for(stride_)),
           counts_(queries.size()),
           radii_(queries.size(), unbounded) {}
 
@@ -262,7 +263,7 @@ private:
     }
 
     i64 shrink(i64 q, i64 k) {
-        const i64 radius = topk::keep_nearest(distances(q), positions(q), counts_[q], k);
+        const i64 radius = topk::keep_nearest<i64>(distances(q), positions(q), counts_[q], k, nullptr, scratch_.data());
         counts_[q] = k;
         return radius;
     }
@@ -274,7 +275,7 @@ private:
     QueryTables& queries_;
     const i64 k_, rank_, stride_;
     Buffer<i32> distances_;
-    Buffer<i64> positions_;
+    Buffer<i64> positions_, scratch_;
     std::vector<i64> counts_, radii_;
 };
 

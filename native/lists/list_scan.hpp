@@ -103,6 +103,7 @@ public:
           rows_of_sums_(std::min(std::max(first_codes, 4 * k) / codes_per_block, most_rows)),
           distances_(topk::whole_blocks(trigger_ + codes_per_block)),
           slots_(trigger_ + codes_per_block),
+          scratch_(topk::scratch_for(trigger_ + codes_per_block)),
           sums_(rows_of_sums_ * codes_per_block),
           firsts_(rows_of_sums_) {}
 
@@ -218,7 +219,8 @@ private:
     }
 
     i64 shrink() {
-        const i64 radius = topk::keep_nearest(distances_.data(), slots_.data(), count_, k_, lists_.positions.data);
+        const i64 radius =
+            topk::keep_nearest(distances_.data(), slots_.data(), count_, k_, lists_.positions.data, scratch_.data());
         count_ = k_;
         return radius;
     }
@@ -228,7 +230,7 @@ private:
     const ListQueries& queries_;
     const i64 k_, trigger_, rows_of_sums_;
     Buffer<i32> distances_;  // of the codes that are written down
-    Buffer<i64> slots_;
+    Buffer<i64> slots_, scratch_;
     Buffer<u16> sums_;    // of the first lists, a row for each block
     Buffer<i64> firsts_;  // the first slot of each row
     lookup::Query query_{};

@@ -56,6 +56,6 @@ def test_a_failing_build_ends_in_one_sentence(name, backend, monkeypatch, tmp_pa
     monkeypatch.setenv("CXX", "c++")
     monkeypatch.setattr(backend.subprocess, "run", fail)
     monkeypatch.setattr(backend.build, "build_wheel", fail)
-    with pytest.raises(SystemExit, match="its kernels could not be compiled; a C\\+\\+20 compiler is needed") as error:
+    with pytest.raises(SystemExit, match="the kernels could not be compiled, for the reason above") as error:
         getattr(backend, name)(*([str(tmp_path)] if name == "build_wheel" else []))
     assert "\n" not in str(error.value)
