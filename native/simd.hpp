@@ -447,6 +447,10 @@ template <class To, class T>
 inline Register<To> convert(Vector<T, lanes<To>> numbers) {
     if constexpr (std::is_same_v<To, T>) {
         return numbers;
+#if defined(__AVX512BW__)  // GCC converts halves
+    } else if constexpr (std::is_same_v<To, i16> && std::is_same_v<T, u8>) {
+        return (Register<i16>)_mm512_cvtepu8_epi16((__m256i)numbers);
+#endif
     } else {
         return __builtin_convertvector(numbers, Register<To>);
     }

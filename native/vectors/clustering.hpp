@@ -30,7 +30,10 @@ inline void nearest_column(View<const float, 2> products, View<const float, 1> n
         for (i64 first = 0; first < columns; first += strip) {
             const i64 end = std::min(first + strip, columns);
             i32 smaller = 0;
-            for (i64 j = first; j < end; ++j) smaller |= norms[j] - 2 * row[j] < best;
+            if (end - first == strip)  // a loop of known length is unrolled
+                for (i64 j = 0; j < strip; ++j) smaller |= norms[first + j] - 2 * row[first + j] < best;
+            else
+                for (i64 j = first; j < end; ++j) smaller |= norms[j] - 2 * row[j] < best;
             if (!smaller) continue;
             for (i64 j = first; j < end; ++j)
                 if (const float value = norms[j] - 2 * row[j]; value < best) {

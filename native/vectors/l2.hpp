@@ -28,12 +28,13 @@ namespace autojacobin {
 
 // Rows of numbers of one of four types
 struct Vectors {
-    enum class Type { uint8, float16, float32, float64 };
+    enum class Type { uint8, float16, float32, float64 };  // each twice as long as the one before
 
     const void* data;
     Type type;
     i64 size, width;
 
+    i64 item_bytes() const { return i64{1} << int(type); }
     template <class T>
     View<const T, 2> as() const {
         return {static_cast<const T*>(data), {size, width}};

@@ -14,14 +14,6 @@ from autojacobin.search import truth
 from autojacobin.search.truth import error_factor
 
 
-@pytest.fixture(autouse=True, scope="module")
-def with_kernels():
-    """Small sets go through the kernels, too, which otherwise take only large ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(truth, "_FEW_NUMBERS", 0)
-        yield
-
-
 def slow_truth(base, queries, k):
     rows = []
     for query in queries:
@@ -45,14 +37,12 @@ def test_whole_numbers_equal_sorting_with_ties_by_lower_id(seed, n, D, levels):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float16, np.float32, np.float64])
-def test_few_points_are_measured_without_kernels(dtype, monkeypatch):
+def test_points_of_every_type_are_compared_without_error(dtype):
     rng = np.random.default_rng(0)
     base, queries = rng.integers(0, 4, (300, 5)).astype(dtype), rng.integers(0, 4, (20, 5)).astype(dtype)
-    expected, reported = ground_truth(base, queries, 40), []
-    assert np.array_equal(expected, slow_truth(base, queries, 40))
-    monkeypatch.setattr(truth, "_FEW_NUMBERS", base.size * len(queries))
-    monkeypatch.setattr(truth, "_nearest", None)
-    assert np.array_equal(ground_truth(base, queries, 40, progress=lambda *step: reported.append(step)), expected)
+    reported = []
+    found = ground_truth(base, queries, 40, progress=lambda *step: reported.append(step))
+    assert np.array_equal(found, slow_truth(base, queries, 40))
     assert reported == [("ground truth", 1, 1)]
     assert ground_truth(base, queries[:0], 40).shape == (0, 40)
 

@@ -40,7 +40,6 @@ LARGEST_EXPONENT = 400  # squares of numbers up to 2^±400 neither overflow nor 
 _DISTANCES_PER_BLOCK = 2**22
 _NUMBERS_PER_BLOCK = 2**22
 _MOST_QUERIES = 1024
-_SMALL_BASE, _FEW_NUMBERS = 2**20, 2**24  # measuring so few is faster than compiling what finds the near ones
 _BYTES_OF_CANDIDATES = 2**28
 _ROWS_PER_TASK = 64
 _ROWS_SAMPLED = 2048
@@ -94,14 +93,6 @@ def ground_truth(
         for start in range(0, len(matrix), rows := max(1, _NUMBERS_PER_BLOCK // max(1, matrix.shape[1]))):
             _check_numbers(matrix[start : start + rows], start)
     ids = np.empty((len(queries), k), dtype=np.int64)
-    if base.size <= _SMALL_BASE and base.size * len(queries) <= _FEW_NUMBERS:
-        if base.dtype.kind == "f":
-            base = np.asarray(base, dtype=np.float64)  # once for all queries
-        for row, query in enumerate(queries):
-            ids[row] = smallest(exact_squared_distances(base, query), k)[1]
-        if progress is not None:
-            progress("ground truth", 1, 1)
-        return ids
     frame = Frame.around(base, queries)
     most = max(1, min(_MOST_QUERIES, _BYTES_OF_CANDIDATES // (16 * _capacity(k))))
     blocks = slices(len(queries), most)
@@ -211,12 +202,11 @@ class Candidates:
             lowered = ((0.5 - self.factor) * norms.astype(np.float64)).astype(np.float32)
             spread = (2.1 * self.factor * norms.astype(np.float64)).astype(np.float32)
         lowered[np.isinf(norms)] = -np.inf  # too far for float32: always a candidate, and never a proof
-        given = dots, lowered, spread, first
-        found = self.slack, self.limits, self.counts, self.low, self.high, self.ids
+        found: tuple[Any, Any, Any, Any, Any, Any] = self.slack, self.limits, self.counts, self.low, self.high, self.ids
         reached = np.zeros(len(dots), dtype=np.int64)
         while len(behind := np.flatnonzero(reached < dots.shape[1])):
             blocks = [(behind[rows],) for rows in slices(len(behind), _ROWS_PER_TASK)]
-            run_tasks(lambda rows: kernels.keep_near(*given, rows, *found, reached), blocks)
+            run_tasks(lambda rows: kernels.keep_near(dots, lowered, spread, first, rows, *found, reached), blocks)
             run_tasks(self.remove_far, [(row,) for row in np.flatnonzero(self.counts > _capacity(self.k) // 2)])
 
     def remove_far(self, row: int) -> None:
