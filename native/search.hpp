@@ -78,31 +78,27 @@ private:
     Buffer<double> doubles_;
 };
 
+// A code that a scan found
+struct Candidate {
+    i64 id, position;
+    i32 segment, distance;  // the distance is whole
+};
+
 // The nearest codes of each query over all segments, as many as are wanted or as there are, in any order
 class Candidates {
 public:
-    Candidates(i64 n, i64 wanted)
-        : ids_(n * wanted),
-          positions_(n * wanted),
-          segments_(n * wanted),
-          distances_(n * wanted),
-          counts_(n),
-          wanted_(wanted) {}
+    Candidates(i64 n, i64 wanted) : candidates_(n * wanted), counts_(n), wanted_(wanted) {}
 
-    i64 count(i64 q) const { return counts_[q]; }
-    i64& count(i64 q) { return counts_[q]; }
-    const i64* ids(i64 q) const { return ids_.data() + q * wanted_; }
-    i64* ids(i64 q) { return ids_.data() + q * wanted_; }
-    const i64* positions(i64 q) const { return positions_.data() + q * wanted_; }
-    i64* positions(i64 q) { return positions_.data() + q * wanted_; }
-    const i32* segments(i64 q) const { return segments_.data() + q * wanted_; }
-    i32* segments(i64 q) { return segments_.data() + q * wanted_; }
-    const i32* distances(i64 q) const { return distances_.data() + q * wanted_; }
-    i32* distances(i64 q) { return distances_.data() + q * wanted_; }
+    std::span<const Candidate> operator[](i64 q) const {
+        return {candidates_.data() + q * wanted_, std::size_t(counts_[q])};
+    }
+    std::span<Candidate> resize(i64 q, i64 count) {
+        counts_[q] = count;
+        return {candidates_.data() + q * wanted_, std::size_t(count)};
+    }
 
 private:
-    Buffer<i64> ids_, positions_;
-    Buffer<i32> segments_, distances_;
+    Buffer<Candidate> candidates_;
     std::vector<i64> counts_;
     const i64 wanted_;
 };
@@ -115,16 +111,13 @@ struct Found {
     i64 k() const { return ids.shape[1]; }
 };
 
-// A vector whose distance may be wrong: it is not a number or infinite, or bytes of the vector were not checked.
+// A vector whose distance may be wrong: it is not a number or infinite, or some bytes of the vector were not compared
+// with their checksums. A memory map may hold damage that nobody has seen. The caller checks these rows.
 struct Doubtful {
     i64 segment, row;
 };
 
-namespace search {
-
 constexpr i64 prefetched = 256;  // bytes of a vector; the CPU notices by itself that others follow
-
-}  // namespace search
 
 // The nearest codes of all segments, of those that were found in each; of equal distances, those with the lower ids.
 inline Candidates nearest_of_segments(std::span<const Segment> segments, View<const i32, 3> found,
@@ -132,7 +125,8 @@ inline Candidates nearest_of_segments(std::span<const Segment> segments, View<co
     const i64 n = found.shape[1], kept = found.shape[2], capacity = i64(segments.size()) * kept;
     Candidates candidates(n, wanted);
     Buffer<i32> distances(topk::whole_blocks(capacity));
-    Buffer<i64> slots(capacity), ids(capacity), scratch(topk::scratch_for(capacity));  // slot c of segment s is s · kept + c
+    Buffer<i64> slots(capacity), ids(capacity);  // slot c of segment s is s · kept + c
+    Buffer<i64> scratch(topk::scratch_for(capacity));
     for (i64 q = 0; q < n; ++q) {
         i64 count = 0;
         const auto row_of = [&](i64 s) { return (s * n + q) * kept; };
@@ -146,13 +140,10 @@ inline Candidates nearest_of_segments(std::span<const Segment> segments, View<co
             topk::keep_nearest(distances.data(), slots.data(), count, wanted, ids.data(), scratch.data());
             count = wanted;
         }
-        candidates.count(q) = count;
+        const std::span<Candidate> nearest = candidates.resize(q, count);
         for (i64 c = 0; c < count; ++c) {
             const i64 slot = slots[c], s = segments.size() == 1 ? 0 : slot / kept;
-            candidates.ids(q)[c] = ids[slot];
-            candidates.segments(q)[c] = i32(s);
-            candidates.positions(q)[c] = places.data[row_of(s) + slot - s * kept];
-            candidates.distances(q)[c] = distances[c];
+            nearest[c] = {ids[slot], places.data[row_of(s) + slot - s * kept], i32(s), distances[c]};
         }
     }
     return candidates;
@@ -163,34 +154,43 @@ inline Candidates nearest_of_segments(std::span<const Segment> segments, View<co
 inline void order_codes(const Candidates& candidates, View<const double, 1> scales, View<const double, 1> constants,
                         Found found) {
     std::vector<double> whole;
+    std::vector<i64> names;
     for (i64 q = 0; q < found.ids.size(); ++q) {
-        const i64 n = candidates.count(q), count = std::min(n, found.k());
-        whole.assign(candidates.distances(q), candidates.distances(q) + n);
+        whole.clear(), names.clear();
+        for (const Candidate& one : candidates[q]) whole.push_back(one.distance), names.push_back(one.id);
         const View<double, 1> distances = found.distances[q];
         const View<i64, 1> ids = found.ids[q];
-        select_smallest(View<const double, 1>{whole.data(), {n}}, candidates.ids(q), distances, ids);
-        for (i64 i = 0; i < count; ++i) distances[i] = double(float(constants[q] + scales[q] * distances[i]));
-        for (i64 i = count; i < found.k(); ++i) ids[i] = -1;
+        select_smallest(View<const double, 1>{whole.data(), {i64(whole.size())}}, names, distances, ids);
+        for (i64 i = 0; i < found.k(); ++i) {
+            const bool missing = ids[i] == selection::last_id;
+            if (missing) ids[i] = -1;
+            if (!missing) distances[i] = double(float(constants[q] + scales[q] * distances[i]));
+        }
     }
 }
 
-// Writes the nearest candidates by the Euclidean distances of their vectors, and notes those that are doubtful.
+// Writes the nearest candidates by the Euclidean distances of their vectors, and notes those that are doubtful. What
+// was measured in one segment counts among the nearest in the next.
 inline void order_vectors(View<const double, 2> queries, std::span<const Segment> segments,
                           const Candidates& candidates, Found found, std::vector<Doubtful>& doubtful) {
+    std::vector<i64> names, places, rows;
+    std::vector<double> squared;
     for (i64 q = 0; q < found.ids.size(); ++q) {
-        const i64 n = candidates.count(q), k = found.k();
-        Buffer<i64> places(n), rows(n);
-        Buffer<double> squared(n);
-        for (i64 c = 0; c < n; ++c) {
-            const Segment& segment = segments[candidates.segments(q)[c]];
-            places[c] = segment.row(candidates.positions(q)[c]);
-            l2::prefetch(segment.vectors.row_data(places[c]),
-                         std::min(segment.vectors.row_bytes(), search::prefetched));
+        const std::span<const Candidate> here = candidates[q];
+        const i64 n = i64(here.size()), k = found.k();
+        names.clear(), places.clear();
+        for (const Candidate& one : here) {
+            const Segment& segment = segments[one.segment];
+            names.push_back(one.id);
+            places.push_back(segment.row(one.position));
+            l2::prefetch(segment.vectors.row_data(places.back()), std::min(segment.vectors.row_bytes(), prefetched));
         }
-        std::fill(squared.begin(), squared.end(), std::numeric_limits<double>::infinity());
+        squared.assign(n, std::numeric_limits<double>::infinity());
         const L2Query query(queries[q], segments[0].vectors.type);
         for (i64 s = 0; s < i64(segments.size()); ++s) {
-            for (i64 c = 0; c < n; ++c) rows[c] = candidates.segments(q)[c] == s ? places[c] : -1;
+            rows = places;
+            for (i64 c = 0; c < n; ++c)
+                if (here[c].segment != s) rows[c] = -1;
             measure(query, segments[s].vectors, {rows.data(), {n}}, k, {squared.data(), {n}});
             for (i64 c = 0; c < n; ++c)
                 if (rows[c] >= 0 && !(std::isfinite(squared[c]) && segments[s].is_checked(rows[c])))
@@ -198,10 +198,10 @@ inline void order_vectors(View<const double, 2> queries, std::span<const Segment
         }
         const View<double, 1> distances = found.distances[q];
         const View<i64, 1> ids = found.ids[q];
-        select_smallest(View<const double, 1>{squared.data(), {n}}, candidates.ids(q), distances, ids);
+        select_smallest(View<const double, 1>{squared.data(), {n}}, names, distances, ids);
         for (i64 i = 0; i < k; ++i) {
             distances[i] = std::sqrt(distances[i]);
-            if (ids[i] == selection::last_id) ids[i] = -1;
+            if (ids[i] == selection::last_id) ids[i] = -1;  // there are fewer, or nothing was comparable
         }
     }
 }

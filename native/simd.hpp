@@ -311,15 +311,24 @@ inline u64 bytes_below(Register<u8> bytes, u8 limit) {
 #endif
 }
 
-// How many bits of each byte are set.
-inline Register<u8> count_bits(Register<u8> bytes) {
+// How many bits of two bytes differ.
+inline Register<u8> count_differing(Register<u8> a, Register<u8> b) {
 #if defined(__x86_64__)
     alignas(16) static constexpr u8 counts[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
     const Register<u8> table = load_table(counts);
-    const Entries entries = look_up(table, table, bytes);
+#if defined(__AVX512BW__)
+    // one instruction takes four bits of both that differ
+    const __m512i nibble = _mm512_set1_epi8(15), t = (__m512i)table;
+    const __m512i x = (__m512i)a, y = (__m512i)b, upper_x = _mm512_srli_epi16(x, 4), upper_y = _mm512_srli_epi16(y, 4);
+    const __m512i low = _mm512_ternarylogic_epi64(x, y, nibble, 0x28);
+    const __m512i high = _mm512_ternarylogic_epi64(upper_x, upper_y, nibble, 0x28);
+    return (Register<u8>)_mm512_add_epi8(_mm512_shuffle_epi8(t, low), _mm512_shuffle_epi8(t, high));
+#else
+    const Entries entries = look_up(table, table, a ^ b);
     return entries.lower + entries.upper;
+#endif
 #elif defined(__aarch64__)
-    return (Register<u8>)vcntq_u8((uint8x16_t)bytes);
+    return (Register<u8>)vcntq_u8((uint8x16_t)(a ^ b));
 #endif
 }
 
@@ -341,14 +350,25 @@ inline Register<u64> sums_of_bytes(Register<u8> bytes) {
 // distance.
 template <int Distance>
 inline void exchange_bytes(std::array<Register<u8>, 8>& rows) {
-    Register<u8> own, partner;
-    for (int j = 0; j < lanes<u8>; ++j) own[j] = u8(j & Distance ? 255 : 0), partner[j] = u8((j ^ Distance) & 15);
-    const __mmask64 upper = _mm512_movepi8_mask((__m512i)own);
+    struct Places {
+        u64 upper = 0;
+        u8 partners[64] = {};
+    };
+    static constexpr Places places = [] {  // a loop over the lanes of a register would run each time
+        Places result;
+        for (int j = 0; j < 64; ++j) {
+            result.upper |= u64(j & Distance ? 1 : 0) << j;
+            result.partners[j] = u8((j ^ Distance) & 15);
+        }
+        return result;
+    }();
+    const __mmask64 upper = places.upper;
+    const __m512i partner = (__m512i)load(places.partners);
     for (int i = 0; i < 8; ++i) {
         if (i & Distance) continue;
         const __m512i one = (__m512i)rows[i], other = (__m512i)rows[i + Distance];
-        rows[i] = (Register<u8>)_mm512_mask_shuffle_epi8(one, upper, other, (__m512i)partner);
-        rows[i + Distance] = (Register<u8>)_mm512_mask_shuffle_epi8(other, ~upper, one, (__m512i)partner);
+        rows[i] = (Register<u8>)_mm512_mask_shuffle_epi8(one, upper, other, partner);
+        rows[i + Distance] = (Register<u8>)_mm512_mask_shuffle_epi8(other, ~upper, one, partner);
     }
     if constexpr (Distance > 1) exchange_bytes<Distance / 2>(rows);
 }

@@ -66,8 +66,8 @@ public:
                 simd::Register<u8> counts[n] = {};
                 for (const i64 end = std::min(w + words_per_count, n_words_); w < end; ++w)
                     for (int i = 0; i < n; ++i) {
-                        const auto words = simd::load(codes + w * n_codes + first + i * step);
-                        counts[i] += simd::count_bits(simd::as<u8>(words ^ simd::everywhere(asked[w])));
+                        const auto words = simd::as<u8>(simd::load(codes + w * n_codes + first + i * step));
+                        counts[i] += simd::count_differing(words, simd::as<u8>(simd::everywhere(asked[w])));
                     }
                 for (int i = 0; i < n; ++i) totals[i] += simd::sums_of_bytes(counts[i]);
             }

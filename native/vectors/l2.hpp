@@ -39,7 +39,7 @@ struct Vectors {
     View<const T, 2> as() const {
         return {static_cast<const T*>(data), {size, width}};
     }
-    i64 row_bytes() const { return width << int(type); }
+    i64 row_bytes() const { return width * item_bytes(); }
     const void* row_data(i64 row) const { return static_cast<const char*>(data) + row * row_bytes(); }
 };
 
