@@ -420,7 +420,7 @@ TARGETS: dict[str, Target] = {
     "index-named": _index("any", only="-named"),
     "index-folder": _index(),
     "index-repair": _index(read=_repair_index),
-    "index-columns": Target(columns.check_columns, lambda: [b"0", b"1", b"2"], (DataError,)),
+    "index-columns": Target(columns.check_columns, lambda: [b"a", b"b", b"c"], (DataError,)),
     "index-arrow": Target(
         partial(columns.check_file, name="a.arrow"),
         columns.arrow_files,
