@@ -79,6 +79,11 @@ def cases():
     yield Case("very different lengths", shapes.lengths, 24, ("residuals", "decoded"), "inner_product")
     yield Case("a line", shapes.line, 10, ("residuals", "decoded"))
     yield Case("small numbers", partial(normal, scale=1e-6), 16, ("residuals", "decoded"))
+    yield Case("a square", shapes.uniform, 2, ("residuals", "decoded"))
+    yield Case("groups of a hundred", partial(groups, size=100), 24, ("ITQ in lists",))
+    yield Case("normal, 300 numbers, cosine", normal, 300, ("decoded",), "cosine", n=3_000)
+    yield Case("a power law by inner product", partial(clusters, power=1.0), 20, ("residuals",), "inner_product")
+    yield Case("counts as they are", shapes.counts, 30, ("ITQ",))
     yield Case("ordered additions", clusters, 16, ("residuals", "decoded"), history="ordered")
     yield Case("after growth by ten", tight, 16, ("residuals", "decoded"), history="grown")
     yield Case("after half was removed", tight, 16, ("residuals", "ITQ in lists"), history="halved")
@@ -140,7 +145,9 @@ def recall_of(index, vectors, ids, queries, metric, recall):
     ("case", "method"),
     [p if p.id in SAMPLE else pytest.param(*p.values, id=p.id, marks=pytest.mark.rare) for p in PAIRS],
 )
-def test_the_recall_that_is_asked_is_found(case, method):
+def test_the_recall_that_is_asked_is_found(case, method, request):
+    if TOO_FEW_POINTS in request.node.name:
+        request.applymarker(pytest.mark.xfail(reason="codes were fitted to the vectors that the index learns from"))
     index, *data = indexed(case, method)
     missed = []
     for recall in RECALLS:
