@@ -141,8 +141,8 @@ def recall_of(index, vectors, ids, queries, metric, recall):
     return shares.mean(), shares.std() / np.sqrt(len(shares))
 
 
-# 3,000 points without structure are too few for the auto-encoder: it suits the vectors that the index learns from better
-# than queries, and finds .76 where .8 is asked.
+# 3,000 points without structure are too few for the auto-encoder: it suits the vectors that the index learns from
+# better than queries, and .76 of the neighbours are found where .8 is asked.
 TOO_FEW_POINTS = "normal,-300-numbers,-cosine-decoded"
 
 
