@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import signal
 import time
 from functools import cache
 
@@ -19,6 +20,9 @@ allowed = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("thorough", deadline=None, suppress_health_check=allowed)
 settings.register_profile("usual", settings.get_profile("thorough"), max_examples=15)
 settings.load_profile("usual")  # make check asks for --hypothesis-profile=thorough
+
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who runs the tests may ignore it, and so would what they start
 
 
 def pytest_xdist_auto_num_workers():
