@@ -43,7 +43,7 @@ from autojacobin.search import hamming_topk
 
 KS = (1, 5, 10, 50, 100)
 SETS = ("sift", "gist", "text", "photos")
-TRAINED, RETRIEVED = 10_000, 100  # most training points, and the part of the base that is retrieved: one in so many
+TRAINED, RETRIEVED = 10_000, 100  # most training points; one in 100 of the base is retrieved
 PUBLISHED, OURS, ABLATION = "as published", "from ITQ", "from ITQ, w = 0"
 PAPERS = ("LSH", "SpectralHashing", "ITQ", "OKMeans", "NOKMeans")
 METHODS = (*PAPERS, "start", "AutoBin1", PUBLISHED, OURS, ABLATION)

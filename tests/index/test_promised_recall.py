@@ -152,7 +152,9 @@ TOO_FEW_POINTS = "normal,-300-numbers,-cosine-decoded"
 )
 def test_the_recall_that_is_asked_is_found(case, method, request):
     if TOO_FEW_POINTS in request.node.name:
-        request.applymarker(pytest.mark.xfail(reason="codes were fitted to the vectors that the index learns from"))
+        request.applymarker(
+            pytest.mark.xfail(strict=True, reason="codes were fitted to the vectors that the index learns from")
+        )
     index, *data = indexed(case, method)
     missed = []
     for recall in RECALLS:

@@ -1,4 +1,4 @@
-"""A service that is told to stop answers what it has accepted, and does not wait for an index to warm up.
+"""A service that stops answers what it has accepted, and does not wait for an index to warm up.
 
 That never ends here, on the thread that began them and on the threads of the library's pool. A service that waited for
 it would never exit.
